@@ -1,0 +1,90 @@
+"""Playbooks as people run them, through ansible-runner, on a lab host of the tests' own."""
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import ansible_runner
+
+ROOT = Path(__file__).parents[2]
+TROUBLE = re.compile(r"\[DEPRECATION WARNING\]|\[WARNING\]|\[ERROR\]: Unexpected")
+
+
+@dataclass
+class Run:
+    """What one ansible-playbook did: exit status, its output, what changed on each host, and by which task."""
+
+    status: int
+    output: str
+    changed: dict[str, int]
+    failed: dict[str, int]
+    changes: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+    def ok(self):
+        assert self.status == 0, f"failed: {self.failures}\n{self.output[-6000:]}"
+        noise = [line for line in self.output.splitlines() if TROUBLE.search(line)]
+        assert not noise, f"warnings are faults to be fixed: {noise}"
+        return self
+
+    def unchanged(self):
+        self.ok()
+        assert self.changes == [], f"a second run changes nothing, this one did: {self.changes}"
+        return self
+
+    def refused(self, sentence):
+        """It said no, with this sentence (a regular expression) in one of its failures, and without a traceback."""
+        assert self.status != 0, f"it should have been refused:\n{self.output[-3000:]}"
+        said = "\n".join(self.failures) + self.output
+        assert re.search(sentence, said), f"expected {sentence!r} in:\n{said[-4000:]}"
+        assert "Traceback" not in said
+        return self
+
+
+class Lab:
+    """One lab host and its own results folder."""
+
+    def __init__(self, host: str, folder: Path):
+        self.host, self.folder = host, folder
+        self.results = folder / "results"
+
+    def play(self, playbook: str, *options: str, **extra) -> Run:
+        extra = {"gauntlet_results": str(self.results), "gauntlet_plans": str(self.folder / "plans")} | extra
+        run = ansible_runner.run(
+            private_data_dir=str(self.folder / "runner"),
+            project_dir=str(ROOT),
+            playbook=playbook,
+            inventory=[str(ROOT / "inventory/lab"), str(Path(__file__).parent / "inventory")],
+            extravars=extra,
+            cmdline=" ".join(["--limit", f"{self.host},localhost", *options]),
+            quiet=True,
+            settings={"suppress_ansible_output": True},
+            envvars={"PYTHONUNBUFFERED": "1"},
+        )
+        stats = run.stats or {}
+        changes, failures = [], []
+        for event in run.events:
+            data = event.get("event_data", {})
+            result = data.get("res") or {}
+            task = data.get("task", "")
+            if event["event"] in ("runner_on_ok", "runner_item_on_ok") and result.get("changed"):
+                item = result.get("_ansible_item_label")
+                changes.append(f"{data.get('host')}: {task}" + (f" ({item})" if item else ""))
+            elif event["event"] in ("runner_on_failed", "runner_item_on_failed", "runner_on_unreachable"):
+                failures.append(f"{data.get('host')}: {task}: {result.get('msg', json.dumps(result)[:800])}")
+        output = Path(run.config.artifact_dir, "stdout").read_text(errors="replace")
+        return Run(run.rc, output, stats.get("changed", {}), stats.get("failures", {}), changes, failures)
+
+    def ssh(self, command: str, check: bool = True) -> str:
+        """One command on the lab host, by the inventory's own connection."""
+        done = subprocess.run(
+            [sys.executable, "-m", "ansible", "adhoc", "-i", ROOT / "inventory/lab", "-i",
+             Path(__file__).parent / "inventory", self.host, "-m", "ansible.builtin.shell", "-a", command, "--one-line"],
+            cwd=ROOT, capture_output=True, text=True,
+        )  # fmt: skip
+        text = done.stdout.partition("(stdout)")[2].strip().replace("\\n", "\n")
+        assert done.returncode == 0 or not check, f"{command}: {done.stdout}{done.stderr}"
+        return text

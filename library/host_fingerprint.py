@@ -1,0 +1,55 @@
+#!/usr/bin/python
+"""What the host is, as read: the conditions of every measurement made on it."""
+
+DOCUMENTATION = r"""
+module: host_fingerprint
+short_description: Read what makes a host comparable with others
+description:
+  - Reads CPU, memory, NUMA, kernel and command line, GPUs, PCIe tree, IOMMU, governor, container facts and limits.
+  - Changes nothing, needs nothing installed, and runs unprivileged; what this user may not see is listed.
+options:
+  root:
+    description: Folder to read instead of the host's own files, for a copy of another host's C(/proc) and C(/sys).
+    type: path
+    default: /
+attributes:
+  check_mode:
+    description: Reads only, in both modes.
+    support: full
+author: Gauntlet
+"""
+
+EXAMPLES = r"""
+- name: Read the host
+  host_fingerprint:
+  register: observed
+"""
+
+RETURN = r"""
+stable:
+  description: What makes hosts comparable; its hash is the conditions_id of an attempt.
+  returned: always
+  type: dict
+volatile:
+  description: Load, clocks, temperatures, link speeds of the moment, names of this host and boot.
+  returned: always
+  type: dict
+unreadable:
+  description: What exists but could not be read, and why.
+  returned: always
+  type: list
+  elements: str
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gauntlet_host.fingerprint import fingerprint
+from ansible.module_utils.gauntlet_host.host import Host
+
+
+def main():
+    module = AnsibleModule(argument_spec={"root": {"type": "path", "default": "/"}}, supports_check_mode=True)
+    module.exit_json(changed=False, **fingerprint(Host(module.params["root"])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Where this system runs: on a machine of its own or in a container, and within which limits."""
+
+from __future__ import annotations
+
+import re
+
+from .host import Host
+
+LIMITS = {"memlock": "Max locked memory", "nofile": "Max open files"}
+
+
+def container(host: Host) -> str | None:
+    """The container manager's name (`lxc`, `systemd-nspawn`, `docker`, …), None on a machine of its own.
+
+    The same traces systemd-detect-virt follows; read here because it may not be installed and may not be run as root.
+    """
+    for name in ("/run/systemd/container", "/run/host/container-manager"):
+        if text := host.text(name):
+            return text
+    environment = (host.bytes("/proc/1/environ") or b"").decode("utf-8", "replace")
+    if found := re.search(r"(?:^|\0)container=([^\0]+)", environment):
+        return found.group(1)
+    if host.exists("/.dockerenv"):
+        return "docker"
+    if host.exists("/run/.containerenv"):
+        return "podman"
+    if answer := host.command("systemd-detect-virt", "--container"):
+        return answer.strip()
+    return None
+
+
+def is_proxmox(host: Host) -> bool:
+    return host.exists("/etc/pve/local") or host.which("pveversion") is not None
+
+
+def limits(host: Host, process: str = "1") -> dict:
+    """Hard limits of a process: those of process 1 cap every unit. {"memlock": bytes or "unlimited", …}."""
+    text = host.text(f"/proc/{process}/limits") or ""
+    found = {}
+    for name, title in LIMITS.items():
+        row = re.search(rf"^{title}\s+\S+\s+(\S+)", text, re.MULTILINE)
+        if row:
+            found[name] = int(row.group(1)) if row.group(1).isdigit() else row.group(1)
+    return found
+
+
+def cgroup(host: Host) -> dict:
+    """What this system's own control group (v2 or v1) allows: memory in bytes or None, CPU quota, CPU and node sets."""
+    status = host.text("/proc/1/status") or ""
+    sets = dict(re.findall(r"^(Cpus|Mems)_allowed_list:\s*(\S+)", status, re.MULTILINE))
+    memory = host.number("/sys/fs/cgroup/memory.max")
+    if memory is None:
+        memory = host.number("/sys/fs/cgroup/memory/memory.limit_in_bytes")
+    return {
+        # v1 says "no limit" with a number near 2^63
+        "memory_bytes": memory if memory is not None and memory < 1 << 60 else None,
+        "cpu_max": host.text("/sys/fs/cgroup/cpu.max"),
+        "cpus": sets.get("Cpus"),
+        "mems": sets.get("Mems"),
+    }

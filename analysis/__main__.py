@@ -1,0 +1,49 @@
+"""`python -m analysis`: tables, report, compare, explain. Exit status: 0 all well, 1 a difference, 2 bad input."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from analysis import read, study, tables
+from gauntlet.errors import GauntletError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        return options.run(options)
+    except GauntletError as error:
+        print(f"analysis: {error}", file=sys.stderr)
+        return 2
+
+
+def _table(options: argparse.Namespace) -> int:
+    print(tables.closing(study.make(read(*options.results), options.synthetic)))
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    from analysis import report  # matplotlib is slow to import and a table does not need it
+
+    for path in report.write(study.make(read(*options.results), options.synthetic), Path(options.output)):
+        print(path)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m analysis", description="Numbers with intervals from results trees."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    table = commands.add_parser("table", help="the closing table, for a terminal")
+    report = commands.add_parser("report", help="report.html and what goes with it")
+    for command, run in ((table, _table), (report, _report)):
+        command.add_argument("results", nargs="+", metavar="RESULTS", help="results folder (host/cell/attempt)")
+        command.add_argument("--synthetic", action="store_true", help="accept synthetic results, watermarked")
+        command.set_defaults(run=run)
+    report.add_argument("--output", default="report", metavar="DIR", help="where the report goes (default: ./report)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

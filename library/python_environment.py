@@ -1,0 +1,295 @@
+#!/usr/bin/python
+"""Module: one Python environment of a host, from a lock with hashes."""
+
+DOCUMENTATION = r"""
+module: python_environment
+short_description: A virtual environment of a host, exactly as a lock with hashes says
+description:
+  - On the controller, the lock is reduced to what holds for the host's Python, and its wheels are gathered there
+    (cached outside the repository) and carried over. The host needs no route to an index, no pip and no ensurepip.
+  - The environment is built beside the old one and then takes its place, so that an interrupted run leaves the old one.
+  - What is installed is verified file by file against the digests of the wheels; a damaged, missing or foreign
+    package is reported and the environment is made anew.
+  - After installing, the requirements that the packages state for each other are enforced (C(pip check)).
+attributes:
+  check_mode:
+    support: full
+    description: Says what would change.
+options:
+  path:
+    description: Where the environment is found; a symbolic link to the environment in use.
+    type: path
+    required: true
+  locks:
+    description: Lock files on the controller (C(--generate-hashes)); later ones add to earlier ones.
+    type: list
+    elements: path
+  own:
+    description: Also install this project's own package, as it is on the controller.
+    type: bool
+    default: false
+  wheels:
+    description: Wheel files on the controller that no index has, installed beside the locks (a build of a git commit).
+    type: list
+    elements: path
+    default: []
+  source:
+    description:
+      - Where the wheels come from. V(controller) carries them over; V(index) lets pip on the host use the index it is
+        configured for; V(folder) takes them from O(folder) on the host.
+    choices: [controller, index, folder]
+    default: controller
+    type: str
+  folder:
+    description: A folder of wheels on the host, for O(source=folder).
+    type: path
+  python:
+    description: The interpreter on the host to build upon.
+    type: path
+    default: /usr/bin/python3
+  requirements:
+    description: Set by the action plugin. The pins for this host, one a line.
+    type: list
+    elements: str
+  key:
+    description: Set by the action plugin. Names the content of the environment.
+    type: str
+  wheelhouse:
+    description: Set by the action plugin. A tar of wheels on the host.
+    type: path
+"""
+
+EXAMPLES = r"""
+- name: The agent environment
+  python_environment:
+    path: /opt/gauntlet/agent
+    locks: [requirements/agent.txt]
+    own: true
+"""
+
+RETURN = r"""
+key:
+  description: Names the content of the environment.
+  type: str
+  returned: always
+problems:
+  description: What was wrong with the environment found, a sentence each; empty when it was as declared.
+  type: list
+  elements: str
+  returned: always
+target:
+  description: The Python of the host.
+  type: dict
+  returned: always
+  sample: {python: 3.11.2, machine: x86_64, libc: "2.36"}
+"""
+
+import base64
+import csv
+import hashlib
+import json
+import os
+import re
+import shutil
+import tarfile
+import tempfile
+
+from ansible.module_utils.basic import AnsibleModule
+
+STAMP = ".gauntlet-environment.json"
+DESCRIBE = (
+    "import json, platform; print(json.dumps({'python': platform.python_version(), "
+    "'machine': platform.machine(), 'libc': platform.libc_ver()[1] or '2.17'}))"
+)
+
+
+def describe(module, python):
+    """What wheels the host's Python takes."""
+    code, out, err = module.run_command([python, "-c", DESCRIBE])
+    if code:
+        module.fail_json(msg=f"{python} on this host does not run: {err.strip() or out.strip()}")
+    return json.loads(out)
+
+
+def site_packages(root):
+    library = os.path.join(root, "lib")
+    for name in sorted(os.listdir(library)) if os.path.isdir(library) else []:
+        folder = os.path.join(library, name, "site-packages")
+        if os.path.isdir(folder):
+            return folder
+    return None
+
+
+def distributions(site):
+    return sorted(name for name in os.listdir(site) if name.endswith(".dist-info")) if site else []
+
+
+def damage(root, stamp):
+    """Sentences on how the files differ from what the wheels recorded.
+
+    A file whose inode did not change since the stamp was written is as it was then; all others are hashed.
+    """
+    site = site_packages(root)
+    found = distributions(site)
+    problems = [f"{name} is missing" for name in sorted(set(stamp["distributions"]) - set(found))]
+    problems += [f"{name} is foreign" for name in sorted(set(found) - set(stamp["distributions"]))]
+    written = os.stat(os.path.join(root, STAMP)).st_mtime_ns
+    for name in found:
+        record = os.path.join(site, name, "RECORD")
+        if not os.path.isfile(record):
+            problems.append(f"{record} is missing")
+            continue
+        with open(record, newline="", encoding="utf-8") as rows:
+            for path, digest, size in csv.reader(rows):
+                if digest:
+                    problem = compare(os.path.normpath(os.path.join(site, path)), digest, size, written)
+                    problems += [problem] if problem else []
+    return problems
+
+
+def compare(path, digest, size, written):
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return f"{path} is missing"
+    if size and status.st_size != int(size):
+        return f"{path} has {status.st_size} bytes, not {size}"
+    if status.st_ctime_ns < written:
+        return None
+    algorithm, _, wanted = digest.partition("=")
+    with open(path, "rb") as data:
+        got = hashlib.new(algorithm, data.read()).digest()
+    return None if base64.urlsafe_b64encode(got).rstrip(b"=").decode() == wanted else f"{path} was altered"
+
+
+def read_stamp(root):
+    try:
+        with open(os.path.join(root, STAMP), encoding="utf-8") as file:
+            return json.load(file)
+    except (OSError, ValueError):
+        return None
+
+
+def problems_of(module, path, target):
+    """(key of the environment found or None, why it is not usable)."""
+    if not os.path.lexists(path):
+        return None, [f"{path} does not exist"]
+    stamp = read_stamp(path)
+    if stamp is None:
+        return None, [f"{path} was never finished: it has no {STAMP}"]
+    code, out, _ = module.run_command([os.path.join(path, "bin", "python"), "-c", DESCRIBE])
+    if code or json.loads(out) != target:
+        return None, [f"{path} was made for Python {stamp['target']['python']}, the host now has {target['python']}"]
+    return stamp["key"], damage(path, stamp)
+
+
+def pip(module, python, *arguments):
+    return module.run_command([*python, *arguments, "--disable-pip-version-check", "--no-input"])
+
+
+def install(module, root, target):
+    """A finished environment in `root`, or fail_json."""
+    options = module.params
+    code, out, err = module.run_command([options["python"], "-m", "venv", "--without-pip", root])
+    if code:
+        module.fail_json(msg=f"cannot make a virtual environment with {options['python']}: {err or out}")
+    wheels = os.path.join(root, ".wheels")
+    with tarfile.open(options["wheelhouse"]) as archive:
+        archive.extractall(wheels, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+    bootstrap = next((name for name in os.listdir(wheels) if re.match(r"pip-[\d.]+-", name)), None)
+    if bootstrap is None:
+        module.fail_json(msg="the lock has no pip, which installs the rest")
+    requirements = os.path.join(wheels, "requirements.txt")
+    with open(requirements, "w", encoding="utf-8") as file:
+        file.write("\n".join(options["requirements"]) + "\n")
+    python = [os.path.join(root, "bin", "python")]
+    where = ["--find-links", wheels]
+    if options["source"] != "index":
+        where.append("--no-index")
+    if options["source"] == "folder":
+        where += ["--find-links", options["folder"]]
+    code, out, err = pip(
+        module, [*python, os.path.join(wheels, bootstrap, "pip")], "install", "--quiet", "--no-deps",
+        "--require-hashes", "--only-binary=:all:", "--requirement", requirements, *where,
+    )  # fmt: skip
+    if code:
+        errors = [line for line in err.splitlines() if line.startswith("ERROR")]
+        module.fail_json(msg=f"cannot install into {options['path']}: {' '.join(errors) or err or out}")
+    code, out, err = pip(module, [*python, "-m", "pip"], "check")
+    if code:
+        module.fail_json(msg=f"the packages of {options['path']} do not fit together: {mismatches(out) or err}")
+    shutil.rmtree(wheels)
+    stamp = {"key": options["key"], "target": target, "distributions": distributions(site_packages(root))}
+    with open(os.path.join(root, STAMP), "w", encoding="utf-8") as file:
+        json.dump(stamp, file, indent=1, sort_keys=True)
+
+
+def mismatches(text):
+    """`pip check` in the words people need: package, wanted, found."""
+    sentences = []
+    for line in text.splitlines():
+        wrong = re.match(r"(\S+) (\S+) has requirement (.+), but you have (\S+) (\S+)\.", line)
+        absent = re.match(r"(\S+) (\S+) requires (\S+), which is not installed", line)
+        if wrong:
+            owner, version, wanted, package, found = wrong.groups()
+            sentences.append(f"{package}: found {found}, but {owner} {version} wants {wanted}")
+        elif absent:
+            owner, version, wanted = absent.groups()
+            sentences.append(f"{wanted}: not installed, but {owner} {version} wants it")
+        elif line.strip():
+            sentences.append(line.strip())
+    return "; ".join(sentences)
+
+
+def replace(path, root):
+    """`path` becomes a link to `root`; what it named before is removed, when it was ours."""
+    before = os.path.realpath(path) if os.path.islink(path) else None
+    if before is None and os.path.isdir(path):
+        shutil.rmtree(path)
+    link = f"{root}.link"
+    os.symlink(os.path.basename(root), link)
+    os.replace(link, path)
+    if before and os.path.dirname(before) == os.path.dirname(root) and before != root:
+        shutil.rmtree(before, ignore_errors=True)
+
+
+def main():
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "path", "required": True},
+            "locks": {"type": "list", "elements": "path"},
+            "own": {"type": "bool", "default": False},
+            "wheels": {"type": "list", "elements": "path", "default": []},
+            "source": {"type": "str", "choices": ["controller", "index", "folder"], "default": "controller"},
+            "folder": {"type": "path"},
+            "python": {"type": "path", "default": "/usr/bin/python3"},
+            "requirements": {"type": "list", "elements": "str"},
+            "key": {"type": "str", "no_log": False},
+            "wheelhouse": {"type": "path"},
+        },
+        required_if=[("source", "folder", ["folder"])],
+        supports_check_mode=True,
+    )
+    path = module.params["path"]
+    target = describe(module, module.params["python"])
+    found, problems = problems_of(module, path, target)
+    if not module.params["wheelhouse"]:
+        module.exit_json(changed=False, key=found, problems=problems, target=target)
+
+    parent = os.path.dirname(path)
+    os.makedirs(parent, mode=0o755, exist_ok=True)
+    root = tempfile.mkdtemp(prefix=f".{os.path.basename(path)}-{module.params['key'][:12]}-", dir=parent)
+    os.chmod(root, 0o755)
+    module.add_cleanup_file(f"{root}.link")
+    try:
+        install(module, root, target)
+        replace(path, root)
+    except BaseException:
+        if os.path.realpath(path) != root:
+            shutil.rmtree(root, ignore_errors=True)
+        raise
+    module.exit_json(changed=True, key=module.params["key"], problems=problems, target=target)
+
+
+if __name__ == "__main__":
+    main()

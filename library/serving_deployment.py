@@ -1,0 +1,128 @@
+#!/usr/bin/python
+"""Module: a deployment that serves, or does not."""
+
+DOCUMENTATION = r"""
+module: serving_deployment
+short_description: Bring a deployment up until it answers, or take it down until nothing is left
+description:
+  - V(ready) starts the unit of a deployment and waits until a real completion came back; progress is shown while it
+    loads. A unit that fails ends the wait at once, with the cause from the diagnoses, or its last lines.
+  - V(stopped) returns when no process of the unit is left and its port is free.
+  - Runs on the agent's interpreter (C(/opt/gauntlet/agent/bin/python)).
+attributes:
+  check_mode:
+    support: full
+    description: Says what would change.
+options:
+  deployment:
+    description: A deployment of the plan.
+    type: dict
+    required: true
+  port:
+    description: The loopback port that it serves on.
+    type: int
+    required: true
+  state:
+    description: V(started) does not wait for an answer.
+    choices: [started, ready, stopped]
+    default: ready
+    type: str
+  timeout:
+    description: Seconds until the deployment must answer, or be gone.
+    type: int
+    default: 1800
+  diagnoses:
+    description: The catalog's diagnoses by name.
+    type: dict
+    default: {}
+  slice:
+    description: Seconds that one call of the module waits; the action plugin calls again and shows progress.
+    type: int
+    default: 10
+  begin:
+    description: Set by the action plugin. Whether this call may start the unit.
+    type: bool
+    default: true
+"""
+
+EXAMPLES = r"""
+- name: The deployment answers
+  serving_deployment:
+    deployment: "{{ deployment }}"
+    port: 30000
+    state: ready
+"""
+
+RETURN = r"""
+unit:
+  description: The unit of the deployment.
+  type: str
+  returned: always
+ready:
+  description: Whether a completion came back.
+  type: bool
+  returned: always
+phase:
+  description: What the server is doing, in words.
+  type: str
+  returned: when it is not ready
+completion:
+  description: The text that came back.
+  type: str
+  returned: when ready
+server:
+  description: What the server says of itself, an allow-list.
+  type: dict
+  returned: when ready
+invocation:
+  description: Which start of the unit answered.
+  type: dict
+  returned: when ready
+  sample: {id: 4b1d, unit: "llamacpp@x.service", started_utc: "2026-11-29T14:05:01Z", exec_pid: 812}
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from gauntlet import engines, services, serving
+from gauntlet.errors import GauntletError
+
+
+def converge(options, check_mode):
+    deployment, port = options["deployment"], options["port"]
+    manager = services.manager()
+    unit = engines.instance(deployment)
+    state = manager.state(unit)
+    if options["state"] == "stopped":
+        changed = state["active"] if check_mode else serving.end(deployment, port, manager, options["timeout"])
+        return {"changed": changed, "unit": unit, "ready": False, "phase": "stopped"}
+    if check_mode:
+        return {"changed": not state["active"], "unit": unit, "ready": False, "phase": state["phase"]}
+    changed = options["begin"] and serving.begin(deployment, port, manager)
+    if options["state"] == "started":
+        return {"changed": changed, "unit": unit, "ready": False, "phase": "started"}
+    seconds = min(options["slice"], options["timeout"])
+    return {"changed": changed, "unit": unit,
+            **serving.poll(deployment, port, manager, seconds, options["diagnoses"])}  # fmt: skip
+
+
+def main():
+    module = AnsibleModule(
+        argument_spec={
+            "deployment": {"type": "dict", "required": True},
+            "port": {"type": "int", "required": True},
+            "state": {"type": "str", "choices": ["started", "ready", "stopped"], "default": "ready"},
+            "timeout": {"type": "int", "default": 1800},
+            "diagnoses": {"type": "dict", "default": {}},
+            "slice": {"type": "int", "default": 10},
+            "begin": {"type": "bool", "default": True},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        module.exit_json(**converge(module.params, module.check_mode))
+    except GauntletError as error:
+        module.fail_json(msg=str(error))
+
+
+if __name__ == "__main__":
+    main()

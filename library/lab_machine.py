@@ -1,0 +1,281 @@
+#!/usr/bin/python
+"""A lab host: a systemd-nspawn machine on this machine, reached by ssh."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: lab_machine
+short_description: Boot or remove a lab host
+description:
+  - A lab host is a copy of a cached Debian root, booted by systemd-nspawn with systemd as PID 1 and its own sshd,
+    in namespaces that have no name, no mount and no interface on this machine.
+  - Everything of it is C(<folder>/<name>/) - C(root), the keys, the record of its process - and one control group.
+  - A host whose processes were killed is booted again from its disk, as after a power failure.
+options:
+  name:
+    description: Name of the host.
+    type: str
+    required: true
+  state:
+    description: V(present) is up and answering on its ssh port; V(absent) leaves no trace.
+    type: str
+    choices: [present, absent]
+    default: present
+  folder:
+    description: Folder of all lab hosts, outside the repository.
+    type: path
+    default: /var/lib/gauntlet-lab
+  image:
+    description: Root that a new host is copied from; needed for O(state=present).
+    type: path
+  supervisor:
+    description: Program that holds the namespaces and runs systemd-nspawn; needed for O(state=present).
+    type: path
+  timeout:
+    description: Seconds to wait for the host's ssh.
+    type: int
+    default: 30
+author: [Gauntlet]
+"""
+
+EXAMPLES = r"""
+- name: Boot the lab host
+  lab_machine:
+    name: lab1
+    image: /var/cache/gauntlet-lab/bookworm-0123456789ab/root
+    supervisor: "{{ role_path }}/files/supervise.py"
+
+- name: Remove it with all it left
+  lab_machine:
+    name: lab1
+    state: absent
+"""
+
+RETURN = r"""
+was:
+  description: What was found, one of absent, unfinished, halted, silent, up.
+  type: str
+  returned: always
+pid:
+  description: Process that holds the host's namespaces.
+  type: int
+  returned: when the host is up
+image:
+  description: Key of the image that the host was made from.
+  type: str
+  returned: when the host exists
+"""
+
+import contextlib
+import fcntl
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+from ansible.module_utils import lab_record
+from ansible.module_utils.basic import AnsibleModule
+
+HALT_SECONDS = 10
+
+
+class LabError(Exception):
+    """What went wrong with a lab host, as one sentence."""
+
+
+@contextlib.contextmanager
+def locked(folder: Path):
+    """Hold the host's folder against a second run; the folder may have been removed while we waited."""
+    while True:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(handle), folder.stat()):
+                    yield
+                    return
+        finally:
+            os.close(handle)
+
+
+def answers(machine: lab_record.Machine) -> bool:
+    """Whether an ssh server greets on the host's port 22."""
+    try:
+        with machine.dial(22, timeout=1) as connection:
+            return connection.recv(4) == b"SSH-"
+    except OSError:
+        return False
+
+
+def observe(folder: Path) -> str:
+    """absent, unfinished (killed while it was made), halted (or killed), silent (runs, no ssh) or up."""
+    if not folder.is_dir():
+        return "absent"
+    if not (folder / "image").is_file():
+        return "unfinished"
+    machine = lab_record.find(folder)
+    if machine is None:
+        return "halted"
+    return "up" if answers(machine) else "silent"
+
+
+def make(folder: Path, name: str, image: Path) -> None:
+    """A root of the host's own, with its identity and the keys; `image` is written last: it says that all is there."""
+    root = folder / "root"
+    subprocess.run(["cp", "--archive", "--reflink=auto", str(image), str(root)], check=True)
+    (root / "etc/machine-id").write_text(uuid.uuid4().hex + "\n")
+    (root / "etc/hostname").write_text(name + "\n")
+    (root / "etc/hosts").write_text(f"127.0.0.1 localhost {name}\n::1 localhost\n")
+    for key in (folder / "id_ed25519", root / "etc/ssh/ssh_host_ed25519_key"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(key)], check=True)
+    authorized = root / "root/.ssh/authorized_keys"
+    authorized.parent.mkdir(mode=0o700, exist_ok=True)
+    authorized.touch(mode=0o600)
+    authorized.write_text((folder / "id_ed25519.pub").read_text())
+    host_key = (root / "etc/ssh/ssh_host_ed25519_key.pub").read_text()
+    (folder / "known_hosts").write_text(f"{name} {host_key}")
+    (folder / "image").write_text(image.parent.name + "\n")
+
+
+def boot(folder: Path, name: str, supervisor: Path, timeout: int) -> None:
+    """Start the supervisor and wait for ssh; LabError with the console's last words when it does not come."""
+    console = folder / "console.log"
+    with open(console, "ab") as log:
+        command = [sys.executable, "-I", str(supervisor), str(folder), name]
+        started = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/", check=False
+        )
+    deadline = time.monotonic() + timeout
+    while started.returncode == 0 and time.monotonic() < deadline:
+        machine = lab_record.find(folder)
+        if machine is None:
+            break
+        if answers(machine):
+            return
+        time.sleep(0.02)
+    said = console.read_text(errors="replace").strip().splitlines()
+    raise LabError(f"lab host '{name}' did not come up; the end of {console}: {' | '.join(said[-5:]) or 'nothing'}")
+
+
+def halt(folder: Path, patience: float) -> None:
+    """End the host's processes: by halting the system inside when there is patience for it, else at once."""
+    machine = lab_record.find(folder)
+    if machine is None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        handle = os.pidfd_open(machine.pid)
+        if lab_record.find(folder) is None:  # it ended, and the handle may be another process's
+            return
+        ended = select.poll()
+        ended.register(handle, select.POLLIN)
+        if patience:
+            signal.pidfd_send_signal(handle, signal.SIGTERM)
+        if not patience or not ended.poll(patience * 1000):
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+            if not ended.poll(HALT_SECONDS * 1000):
+                raise LabError(f"process {machine.pid} of the lab host in {folder} does not end, though killed")
+
+
+def remove_cgroups(name: str) -> None:
+    """Remove the host's control groups, which outlive killed processes."""
+    with open("/proc/self/mountinfo") as file:
+        mounts = [line.split() for line in file]
+    tops = [Path(fields[4]) for fields in mounts if fields[fields.index("-") + 1] == "cgroup2"]
+    for top in tops[:1]:
+        deadline = time.monotonic() + 5
+        for path, _folders, _files in os.walk(top / f"gauntlet-lab-{name}", topdown=False):
+            while True:
+                try:
+                    os.rmdir(path)
+                    break
+                except FileNotFoundError:
+                    break
+                except OSError as error:  # the last processes are still being reaped
+                    if time.monotonic() > deadline:
+                        raise LabError(f"control group {path} cannot be removed: {error.strerror}") from error
+                    time.sleep(0.02)
+
+
+def remove(folder: Path) -> None:
+    subprocess.run(["rm", "--recursive", "--force", "--one-file-system", str(folder)], check=True)
+    with contextlib.suppress(OSError):
+        folder.parent.rmdir()  # the last host takes the labs' folder along
+
+
+def converge(state: str, folder: Path, name: str, image: Path | None, supervisor: Path | None, timeout: int) -> None:
+    """Bring what `observe` found to `state`; raises LabError, CalledProcessError, OSError."""
+    found = observe(folder)
+    if state == "absent":
+        halt(folder, patience=0)
+        remove_cgroups(name)
+        remove(folder)
+        return
+    if found == "silent":
+        halt(folder, patience=HALT_SECONDS)
+    if found != "up":
+        remove_cgroups(name)
+        if not (folder / "image").is_file():
+            for leftover in folder.iterdir():
+                if leftover.is_dir():
+                    shutil.rmtree(leftover)
+                else:
+                    leftover.unlink()
+            make(folder, name, image)
+        boot(folder, name, supervisor, timeout)
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "name": {"type": "str", "required": True},
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "folder": {"type": "path", "default": "/var/lib/gauntlet-lab"},
+            "image": {"type": "path"},
+            "supervisor": {"type": "path"},
+            "timeout": {"type": "int", "default": 30},
+        },
+        required_if=[("state", "present", ("image", "supervisor"))],
+        supports_check_mode=True,
+    )
+    params = module.params
+    name, state = params["name"], params["state"]
+    if not lab_record.NAME.fullmatch(name):
+        module.fail_json(msg=f"'{name}' cannot name a lab host; it takes up to 42 of a-z, 0-9 and inner hyphens")
+    if os.geteuid() != 0:
+        module.fail_json(msg="lab hosts need root on this machine; run this as root")
+    folder = Path(params["folder"]) / name
+    image = Path(params["image"]) if params["image"] else None
+    supervisor = Path(params["supervisor"]) if params["supervisor"] else None
+    wanted = "up" if state == "present" else "absent"
+    was = observe(folder)
+    changed = was != wanted
+    result = {"changed": changed, "was": was, "diff": {"before": f"{name} {was}\n", "after": f"{name} {wanted}\n"}}
+    if changed and not module.check_mode:
+        try:
+            with locked(folder):
+                converge(state, folder, name, image, supervisor, params["timeout"])
+        except (LabError, OSError) as error:
+            module.fail_json(msg=str(error), was=was)
+        except subprocess.CalledProcessError as error:
+            module.fail_json(msg=f"lab host '{name}': {error}", was=was)
+    machine = lab_record.find(folder)
+    if machine:
+        result["pid"] = machine.pid
+    with contextlib.suppress(OSError):
+        result["image"] = (folder / "image").read_text().strip()
+        if image and result["image"] != image.parent.name:
+            module.warn(
+                f"lab host '{name}' was made from {result['image']}, not from {image.parent.name}; "
+                "to make it anew, remove it first with lab_state=absent"
+            )
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

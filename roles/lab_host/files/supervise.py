@@ -1,0 +1,95 @@
+"""Hold a lab host's namespaces and keep its systemd-nspawn running. Arguments: the host's folder, its name.
+
+The whole machine lives in one pid namespace of which this program is the first process: however it ends, the kernel
+takes everything in it along, so a killed lab can leave nothing behind but files and empty control groups. The network
+and mount namespaces have no name and no mount in the machine's own, and go with it too.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "module_utils"))
+
+import lab_record  # noqa: E402
+
+CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWNET = 0x00020000, 0x20000000, 0x40000000
+MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REC, MS_PRIVATE = 2, 4, 8, 0x4000, 0x40000
+MNT_DETACH = 2
+REBOOT = 133  # systemd-nspawn's exit status when the system inside asked for a reboot
+CGROUPS = Path("/sys/fs/cgroup")
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def check(result: int) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def mount(kind: str, target: str, flags: int = MS_NOSUID | MS_NODEV | MS_NOEXEC) -> None:
+    check(libc.mount(kind.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), None))
+
+
+def private_mounts() -> None:
+    """Our own /proc, /run and control groups: systemd-nspawn writes into all three."""
+    check(libc.mount(None, b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None))
+    mount("proc", "/proc")
+    mount("tmpfs", "/run")
+    libc.umount2(str(CGROUPS).encode(), MNT_DETACH)
+    mount("cgroup2", str(CGROUPS))
+
+
+def loopback_up() -> None:
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+
+
+def boot(folder: Path, name: str) -> subprocess.Popen:
+    command = [
+        "systemd-nspawn", "--quiet", "--machine", name, "--directory", folder / "root", "--boot",
+        "--register=no", "--keep-unit", "--console=pipe", "--network-namespace-path=/proc/self/ns/net",
+        "--resolv-conf=off", "--timezone=off", "--link-journal=no",
+    ]
+    return subprocess.Popen(command, env={**os.environ, "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"})
+
+
+def supervise(folder: Path, name: str) -> int:
+    private_mounts()
+    loopback_up()
+    cgroup = CGROUPS / f"gauntlet-lab-{name}"
+    cgroup.mkdir(exist_ok=True)
+    (cgroup / "cgroup.procs").write_text("0")  # ourselves
+    while True:
+        nspawn = boot(folder, name)
+        # the first process of a pid namespace ignores what it does not handle; SIGTERM makes nspawn halt cleanly
+        signal.signal(signal.SIGTERM, lambda *_: nspawn.terminate())
+        while True:
+            pid, status = os.wait()
+            if pid == nspawn.pid:
+                break
+        nspawn.returncode = code = os.waitstatus_to_exitcode(status)
+        if code != REBOOT:
+            return code
+
+
+def main(folder: Path, name: str) -> int:
+    check(libc.unshare(CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET))
+    recorded, record = os.pipe()
+    pid = os.fork()
+    if pid:
+        lab_record.write(folder, pid)
+        os.write(record, b"1")
+        return 0
+    os.close(record)
+    if os.read(recorded, 1) != b"1":
+        return 1  # whoever started us died before we were written down: nobody could ever find us
+    os.close(recorded)
+    return supervise(folder, name)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2]))

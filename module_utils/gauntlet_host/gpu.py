@@ -72,10 +72,14 @@ def _from_proc(host: Host, address: str) -> dict:
 
 
 def bar1_mib(host: Host, folder: str) -> int | None:
-    """Size of BAR1, the window through which peers and the CPU see the memory, in MiB (linux: `resource`, line 2)."""
-    lines = (host.text(f"{folder}/resource") or "").splitlines()
+    """Size in MiB of BAR1, the window through which peers and the CPU see the memory.
+
+    The second region that exists: BAR0 is 64 bits wide on some GPUs, and then takes two of the six registers.
+    """
+    lines = (host.text(f"{folder}/resource") or "").splitlines()[:6]
     try:
-        start, end = (int(value, 16) for value in lines[1].split()[:2])
-    except (IndexError, ValueError):
+        regions = [(int(start, 16), int(end, 16)) for start, end, _ in (line.split() for line in lines)]
+    except ValueError:
         return None
-    return (end - start + 1) >> 20 if end else None
+    sizes = [end - start + 1 for start, end in regions if end]
+    return sizes[1] >> 20 if len(sizes) > 1 else None

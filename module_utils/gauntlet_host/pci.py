@@ -7,7 +7,6 @@ BAR); offsets as in linux/pci_regs.h.
 from __future__ import annotations
 
 import os
-import re
 from fnmatch import fnmatch
 
 from .host import Host, HostError
@@ -236,4 +235,4 @@ def matches(device: Device, vendor: str = "*", device_class: str = "*", address:
 def full_address(address: str) -> str:
     """06:00.0 -> 0000:06:00.0, lower case, as sysfs has it."""
     address = address.lower()
-    return "0000:" + address if re.fullmatch(r"[0-9a-f*?]{2}:[0-9a-f*?]{1,2}\.[0-7*?]", address) else address
+    return f"0000:{address}" if address.count(":") == 1 else address

@@ -23,6 +23,7 @@ PEER = {
     "U": "unknown",
 }
 LABEL = re.compile(r"GPU\d+|NIC\d+|mlx\d+_\d+")
+UNDERLINE = re.compile(r"\x1b\[\d*m")  # nvidia-smi underlines the header even into a pipe
 CODE = re.compile(r"NV\d+|" + "|".join((*LINKS, *PEER, "X")))
 
 
@@ -74,7 +75,7 @@ def parse_matrix(text: str) -> dict:
         "affinity": {gpu: {"cpus": "0-47,96-143" or None, "numa": "0" or None}}}
     Raises HostError for a table that is cut or mixed: half a topology is worse than none.
     """
-    tokens = text.split("Legend:")[0].split()
+    tokens = UNDERLINE.sub("", text).split("Legend:")[0].split()
     columns: list[str] = []
     for token in tokens:
         if not LABEL.fullmatch(token):
@@ -88,23 +89,20 @@ def parse_matrix(text: str) -> dict:
     affinity: dict = {}
     at = len(columns)
     while at < len(tokens):
-        row = tokens[at]
-        if row not in columns or at + 1 >= len(tokens) or not CODE.fullmatch(tokens[at + 1]):
-            at += 1
-            continue
-        codes = tokens[at + 1 : at + 1 + len(columns)]
-        good = [code for code in codes if CODE.fullmatch(code)]
-        if len(good) != len(columns) or codes[columns.index(row)] != "X":
+        row, at = tokens[at], at + 1
+        codes = tokens[at : at + len(columns)]
+        if not LABEL.fullmatch(row) or not codes or not CODE.fullmatch(codes[0]):
+            continue  # the words of the affinity columns
+        if row not in columns:
+            raise HostError(f"the topology table is cut: row {row} has no column")
+        good = all(CODE.fullmatch(code) for code in codes)
+        if not good or len(codes) != len(columns) or codes[columns.index(row)] != "X":
             raise HostError(f"the topology table is cut or badly wrapped: row {row} does not have {len(columns)} cells")
         cells[row] = {column: code for column, code in zip(columns, codes) if column != row}
-        at += 1 + len(columns)
-        rest = []
-        while at < len(tokens) and tokens[at] not in columns:
-            rest.append(tokens[at])
-            at += 1
+        at += len(columns)
         if row.startswith("GPU"):
-            known = [None if value == "N/A" else value for value in (*rest, "N/A", "N/A")]
-            affinity[row] = {"cpus": known[0], "numa": known[1]}
+            after = [None if value == "N/A" else value for value in tokens[at : at + 2] if not LABEL.fullmatch(value)]
+            affinity[row] = dict(zip(("cpus", "numa"), (*after, None, None)))
     missing = [label for label in columns if label not in cells]
     if missing:
         raise HostError(f"the topology table is cut: no row for {', '.join(missing)}")

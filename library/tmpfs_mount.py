@@ -1,0 +1,127 @@
+#!/usr/bin/python
+"""Module: which options a tmpfs can have on this host, and how the one at a path is mounted."""
+
+DOCUMENTATION = r"""
+module: tmpfs_mount
+short_description: Which tmpfs options this kernel and namespace take, and how a tmpfs is mounted now
+description:
+  - Tries each wanted option by a small mount in a mount namespace of its own that ends with the try. C(noswap) needs
+    Linux 6.4 and is refused in a user namespace; C(mpol) needs a kernel with NUMA; C(huge) needs huge pages.
+  - Compares the mount at O(path) with the size and the options that were accepted. Changes nothing.
+  - Needs nothing on the host but Python.
+attributes:
+  check_mode:
+    support: full
+options:
+  path:
+    description: The mount point.
+    type: path
+    required: true
+  size:
+    description: Size in bytes; rounded up to whole pages of memory.
+    type: int
+    required: true
+  options:
+    description: Wanted options, each tried apart.
+    type: list
+    elements: str
+    default: []
+"""
+
+EXAMPLES = r"""
+- name: What the tmpfs can have
+  tmpfs_mount:
+    path: /srv/gauntlet/models
+    size: 64000000000
+    options: [huge=within_size, mpol=interleave, noswap]
+"""
+
+RETURN = r"""
+options:
+  description: The options for the unit, size first.
+  type: str
+  returned: always
+refused:
+  description: Why each refused option was refused, by option.
+  type: dict
+  returned: always
+mounted:
+  description: Whether a tmpfs is mounted at the path.
+  type: bool
+  returned: always
+in_the_way:
+  description: The type of another filesystem that is mounted at the path.
+  type: str
+  returned: when there is one
+different:
+  description: How the mounted tmpfs differs from what is wanted.
+  type: list
+  elements: str
+  returned: always
+"""
+
+import os
+import subprocess
+import tempfile
+
+from ansible.module_utils.basic import AnsibleModule
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def refusal(option):
+    """Why the kernel does not take an option; None when it does."""
+    with tempfile.TemporaryDirectory() as folder:
+        # a namespace of its own: the mount is gone with the process, whatever happens
+        mount = ["mount", "-t", "tmpfs", "-o", "size=64k," + option, "gauntlet-probe", folder]
+        done = subprocess.run(["unshare", "--mount", "--", *mount], capture_output=True, text=True)
+    return None if done.returncode == 0 else (done.stderr.strip() or f"mount ended with {done.returncode}")
+
+
+def mounted(path, mountinfo):
+    """(filesystem type, set of its options) of what is mounted at a path last; None when nothing is."""
+    found = None
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        point = before.split()[4].encode().decode("unicode_escape")
+        if point == path:
+            kind, _, options = after.split()
+            found = kind, set(before.split()[5].split(",")) | set(options.split(","))
+    return found
+
+
+def differences(options, wanted, size, wanted_size):
+    found = [] if size == wanted_size else [f"size is {size}, should be {wanted_size}"]
+    # the kernel adds the nodes: mpol=interleave reads back as mpol=interleave:0-1
+    return found + [
+        f"{o} is not set" for o in wanted if o not in options and not any(p.startswith(o + ":") for p in options)
+    ]
+
+
+def main():
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "path", "required": True},
+            "size": {"type": "int", "required": True},
+            "options": {"type": "list", "elements": "str", "default": []},
+        },
+        supports_check_mode=True,
+    )
+    path = module.params["path"].rstrip("/")
+    size = -(-module.params["size"] // PAGE) * PAGE
+    refused = {option: why for option in module.params["options"] if (why := refusal(option))}
+    accepted = [option for option in module.params["options"] if option not in refused]
+    with open("/proc/self/mountinfo") as file:
+        now = mounted(path, file.read())
+    result = {"options": ",".join([f"size={size}", *accepted]), "refused": refused, "mounted": False, "different": []}
+    if now and now[0] == "tmpfs":
+        status = os.statvfs(path)
+        have = status.f_blocks * status.f_frsize
+        result |= {"mounted": True, "different": differences(now[1], accepted, have, size)}
+    elif now:
+        result["in_the_way"] = now[0]
+    module.exit_json(changed=False, **result)
+
+
+if __name__ == "__main__":
+    main()

@@ -17,6 +17,7 @@ from gauntlet.errors import GauntletError
 
 MANIFEST = ".gauntlet-manifest.json"
 EX_CONFIG = 78
+PREFIX = "gauntlet: "  # what is ours in a journal
 SECRETS = {"hf_token": "HF_TOKEN"}
 
 
@@ -71,7 +72,7 @@ def main(argv: list[str] | None = None) -> None:
         sys.stdout.flush()
         os.execve(command[0], command, environment | secrets(environment))
     except (GauntletError, OSError) as error:
-        print(f"gauntlet: {options.deployment} does not start: {error}", file=sys.stderr)
+        print(f"{PREFIX}{options.deployment} does not start: {error}", file=sys.stderr)
         sys.exit(EX_CONFIG)
 
 

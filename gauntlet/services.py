@@ -36,8 +36,8 @@ class Systemd:
         shown = run("systemctl", "show", unit, "--timestamp=utc", "--property=" + ",".join(self.PROPERTIES))
         values = dict(line.partition("=")[::2] for line in shown.stdout.splitlines())
         if shown.returncode or values.get("LoadState") in (None, "not-found", "bad-setting", "error"):
-            raise GauntletError(f"{unit} is not a unit of this host ({values.get('LoadState') or shown.stderr.strip()}); "
-                                "run site.yml")  # fmt: skip
+            why = values.get("LoadState") or shown.stderr.strip()
+            raise GauntletError(f"{unit} is not a unit of this host ({why}); run site.yml")
         return {
             "unit": unit,
             "active": values["ActiveState"] in ("active", "activating", "reloading"),

@@ -6,7 +6,7 @@ else with the last lines of the journal and the unit's exit; never as a bare tim
 
 import time
 
-from gauntlet import diagnose, engines, ports
+from gauntlet import diagnose, engines, launch, ports
 from gauntlet.errors import GauntletError
 
 TAIL = 15
@@ -37,7 +37,7 @@ def refuse_taken_port(port: int, unit: str, manager) -> None:
 def poll(deployment: dict, port: int, manager, seconds: float, diagnoses: dict) -> dict:
     """Watches a starting unit for at most `seconds`.
 
-    {'ready': bool, 'phase': what it is doing, 'silent_s': since its last word, 'server': …, 'invocation': …}.
+    {'ready': bool, 'phase': what it is doing, 'silent_s': since its last word, 'server': …, 'server_invocation': …}.
     Raises GauntletError with the cause as soon as the unit failed.
     """
     engine, unit = engines.get(deployment["engine"]), engines.instance(deployment)
@@ -49,7 +49,7 @@ def poll(deployment: dict, port: int, manager, seconds: float, diagnoses: dict) 
             raise GauntletError(explain(deployment, manager, state, diagnoses))
         try:
             answer = engine.ready(f"http://127.0.0.1:{port}", timeout=max(5.0, until - time.monotonic()))
-            return {"ready": True, "phase": "ready", "silent_s": 0.0, **answer, "invocation": invocation(state)}
+            return {"ready": True, "phase": "ready", "silent_s": 0.0, **answer, "server_invocation": invocation(state)}
         except GauntletError as error:
             reason = str(error)
         if time.monotonic() >= until:
@@ -73,6 +73,8 @@ def invocation(state: dict) -> dict:
 def explain(deployment: dict, manager, state: dict, diagnoses: dict, silent_s: float = 0.0) -> str:
     """Why a deployment does not serve: the known cause and remedy, else the journal's last lines and the exit."""
     entries = [text for _, text in manager.journal(state["unit"], state["invocation"])]
+    if own := [line for line in entries if line.startswith(launch.PREFIX)]:
+        return f"{state['unit']}: {own[-1].removeprefix(launch.PREFIX)}"
     found = diagnose.find(entries, diagnoses)
     head = f"{state['unit']} is {state['phase']}, result '{state['result']}', exit status {state['exit']}"
     if found:

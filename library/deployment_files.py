@@ -118,6 +118,7 @@ def main():
             "texts": {"type": "dict", "default": {}},
         },
         supports_check_mode=True,
+        no_log=True,  # its arguments are long, and a poll would fill the journal
     )
     folder = Path(module.params["folder"])
     texts = module.params["texts"]

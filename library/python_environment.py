@@ -47,6 +47,17 @@ options:
     description: The interpreter on the host to build upon.
     type: path
     default: /usr/bin/python3
+  beside:
+    description: A folder of packages on the host that are seen too, after the environment's own; for a machine whose
+      image brings PyTorch.
+    type: path
+  unmet:
+    description:
+      - Packages that other packages of the environment ask for and that need not fit, because nothing served here loads
+        them. What does not fit and is not named here is an error.
+    type: list
+    elements: str
+    default: []
   requirements:
     description: Set by the action plugin. The pins for this host, one a line.
     type: list
@@ -215,29 +226,44 @@ def install(module, root, target):
     if code:
         errors = [line for line in err.splitlines() if line.startswith("ERROR")]
         module.fail_json(msg=f"cannot install into {options['path']}: {' '.join(errors) or err or out}")
+    site = site_packages(root)
+    if options["beside"]:
+        with open(os.path.join(site, "beside.pth"), "w", encoding="utf-8") as file:
+            file.write(options["beside"] + "\n")
     code, out, err = pip(module, [*python, "-m", "pip"], "check")
-    if code:
-        module.fail_json(msg=f"the packages of {options['path']} do not fit together: {mismatches(out) or err}")
+    ours = {plain(name.split("-")[0]) for name in distributions(site)}
+    wrong = mismatches(out, ours, set(map(plain, options["unmet"])))
+    if wrong or (code and not out.strip()):
+        module.fail_json(msg=f"the packages of {options['path']} do not fit together: {wrong or err}")
     shutil.rmtree(wheels)
-    stamp = {"key": options["key"], "target": target, "distributions": distributions(site_packages(root))}
+    stamp = {"key": options["key"], "target": target, "distributions": distributions(site)}
     with open(os.path.join(root, STAMP), "w", encoding="utf-8") as file:
         json.dump(stamp, file, indent=1, sort_keys=True)
 
 
-def mismatches(text):
-    """`pip check` in the words people need: package, wanted, found."""
+def plain(name):
+    """A package's name as the index compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def mismatches(text, ours, unmet):
+    """`pip check` in the words people need (package, wanted, found), of our packages only, without what is accepted."""
     sentences = []
     for line in text.splitlines():
         wrong = re.match(r"(\S+) (\S+) has requirement (.+), but you have (\S+) (\S+)\.", line)
         absent = re.match(r"(\S+) (\S+) requires (\S+), which is not installed", line)
         if wrong:
             owner, version, wanted, package, found = wrong.groups()
-            sentences.append(f"{package}: found {found}, but {owner} {version} wants {wanted}")
+            sentence = f"{package}: found {found}, but {owner} {version} wants {wanted}"
         elif absent:
-            owner, version, wanted = absent.groups()
-            sentences.append(f"{wanted}: not installed, but {owner} {version} wants it")
-        elif line.strip():
-            sentences.append(line.strip())
+            owner, version, package = absent.groups()
+            sentence = f"{package}: not installed, but {owner} {version} wants it"
+        elif line.strip() and line != "No broken requirements found.":
+            owner, package, sentence = line.split()[0], "", line.strip()
+        else:
+            continue
+        if plain(owner) in ours and plain(package) not in unmet:
+            sentences.append(sentence)
     return "; ".join(sentences)
 
 
@@ -263,12 +289,15 @@ def main():
             "source": {"type": "str", "choices": ["controller", "index", "folder"], "default": "controller"},
             "folder": {"type": "path"},
             "python": {"type": "path", "default": "/usr/bin/python3"},
+            "beside": {"type": "path"},
+            "unmet": {"type": "list", "elements": "str", "default": []},
             "requirements": {"type": "list", "elements": "str"},
             "key": {"type": "str", "no_log": False},
             "wheelhouse": {"type": "path"},
         },
         required_if=[("source", "folder", ["folder"])],
         supports_check_mode=True,
+        no_log=True,  # its arguments are long, and a poll would fill the journal
     )
     path = module.params["path"]
     target = describe(module, module.params["python"])

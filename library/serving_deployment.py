@@ -74,7 +74,7 @@ server:
   description: What the server says of itself, an allow-list.
   type: dict
   returned: when ready
-invocation:
+server_invocation:
   description: Which start of the unit answered.
   type: dict
   returned: when ready
@@ -117,6 +117,7 @@ def main():
             "begin": {"type": "bool", "default": True},
         },
         supports_check_mode=True,
+        no_log=True,  # its arguments are long, and a poll would fill the journal
     )
     try:
         module.exit_json(**converge(module.params, module.check_mode))

@@ -35,7 +35,8 @@ class ActionModule(ActionBase):
             wheel, pin = wheelhouse.own_wheel(scratch)
             local[wheel] = pin
         pins = [*locked, *local.values()]
-        key = wheelhouse.key(pins, target)
+        beside = arguments.get("beside")
+        key = wheelhouse.key([*pins, f"beside {beside}"] if beside else pins, target)
         problems = found["problems"] if found["key"] in (None, key) else [f"{arguments['path']} has other packages"]
         result = {"key": key, "target": target, "problems": problems, "changed": bool(problems)}
         if not problems or self._task.check_mode:

@@ -143,6 +143,16 @@ def make(folder: Path, name: str, image: Path) -> None:
     (folder / "image").write_text(image.parent.name + "\n")
 
 
+def wait_for_ssh(folder: Path, timeout: float) -> bool:
+    """Whether the host greets before `timeout` seconds are over; False as soon as its processes are gone."""
+    deadline = time.monotonic() + timeout
+    while (machine := lab_record.find(folder)) and time.monotonic() < deadline:
+        if answers(machine):
+            return True
+        time.sleep(0.02)
+    return False
+
+
 def boot(folder: Path, name: str, supervisor: Path, timeout: int) -> None:
     """Start the supervisor and wait for ssh; LabError with the console's last words when it does not come."""
     console = folder / "console.log"
@@ -151,14 +161,8 @@ def boot(folder: Path, name: str, supervisor: Path, timeout: int) -> None:
         started = subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/", check=False
         )
-    deadline = time.monotonic() + timeout
-    while started.returncode == 0 and time.monotonic() < deadline:
-        machine = lab_record.find(folder)
-        if machine is None:
-            break
-        if answers(machine):
-            return
-        time.sleep(0.02)
+    if started.returncode == 0 and wait_for_ssh(folder, timeout):
+        return
     said = console.read_text(errors="replace").strip().splitlines()
     raise LabError(f"lab host '{name}' did not come up; the end of {console}: {' | '.join(said[-5:]) or 'nothing'}")
 
@@ -208,26 +212,22 @@ def remove(folder: Path) -> None:
         folder.parent.rmdir()  # the last host takes the labs' folder along
 
 
-def converge(state: str, folder: Path, name: str, image: Path | None, supervisor: Path | None, timeout: int) -> None:
-    """Bring what `observe` found to `state`; raises LabError, CalledProcessError, OSError."""
-    found = observe(folder)
+def converge(state: str, folder: Path, name: str, image: Path, supervisor: Path, timeout: int) -> None:
+    """Bring the host to `state`, whatever it is in; raises LabError, CalledProcessError, OSError."""
     if state == "absent":
         halt(folder, patience=0)
         remove_cgroups(name)
         remove(folder)
         return
-    if found == "silent":
-        halt(folder, patience=HALT_SECONDS)
-    if found != "up":
-        remove_cgroups(name)
-        if not (folder / "image").is_file():
-            for leftover in folder.iterdir():
-                if leftover.is_dir():
-                    shutil.rmtree(leftover)
-                else:
-                    leftover.unlink()
-            make(folder, name, image)
-        boot(folder, name, supervisor, timeout)
+    if wait_for_ssh(folder, HALT_SECONDS):  # it was only rebooting
+        return
+    halt(folder, patience=HALT_SECONDS)
+    remove_cgroups(name)
+    if not (folder / "image").is_file():
+        for leftover in folder.iterdir():
+            subprocess.run(["rm", "--recursive", "--force", "--one-file-system", leftover], check=True)
+        make(folder, name, image)
+    boot(folder, name, supervisor, timeout)
 
 
 def main() -> None:
@@ -249,9 +249,10 @@ def main() -> None:
         module.fail_json(msg=f"'{name}' cannot name a lab host; it takes up to 42 of a-z, 0-9 and inner hyphens")
     if os.geteuid() != 0:
         module.fail_json(msg="lab hosts need root on this machine; run this as root")
+    if state == "present" and not shutil.which("systemd-nspawn"):
+        module.fail_json(msg="systemd-nspawn is not installed; scripts/bootstrap installs what lab hosts need")
     folder = Path(params["folder"]) / name
-    image = Path(params["image"]) if params["image"] else None
-    supervisor = Path(params["supervisor"]) if params["supervisor"] else None
+    image, supervisor = (Path(params[given] or "") for given in ("image", "supervisor"))
     wanted = "up" if state == "present" else "absent"
     was = observe(folder)
     changed = was != wanted
@@ -269,7 +270,7 @@ def main() -> None:
         result["pid"] = machine.pid
     with contextlib.suppress(OSError):
         result["image"] = (folder / "image").read_text().strip()
-        if image and result["image"] != image.parent.name:
+        if state == "present" and result["image"] != image.parent.name:
             module.warn(
                 f"lab host '{name}' was made from {result['image']}, not from {image.parent.name}; "
                 "to make it anew, remove it first with lab_state=absent"

@@ -39,7 +39,7 @@ def check(python: str, world: int, deadline_s: float, environment: dict[str, str
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         out, _ = process.communicate()
-        reason = f"no end within {deadline_s:.0f} s"
+        reason = f"no end within {deadline_s:g} s"
     lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
     return {
         "world": world,

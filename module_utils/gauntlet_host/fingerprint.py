@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
@@ -12,6 +13,7 @@ from . import gpu, pci, place, topology
 from .host import Host, HostError
 
 CPU = "/sys/devices/system/cpu"
+ALL_REDUCE = "/var/lib/gauntlet/all_reduce.json"  # what the module all_reduce found last
 THP = "/sys/kernel/mm/transparent_hugepage"
 SYSCTLS = ("kernel.numa_balancing", "vm.swappiness", "vm.zone_reclaim_mode", "vm.max_map_count", "vm.overcommit_memory")
 MODULE_OPTIONS = {
@@ -85,6 +87,7 @@ def fingerprint(host: Host) -> dict:
         "cpu_mhz": _cpu_mhz(host),
         "gpus": [{key: card[key] for key in ("index", *VOLATILE_GPU)} for card in gpus],
         "pcie_links": links_now,
+        "all_reduce": json.loads(host.text(ALL_REDUCE) or "null"),
         "user": os.geteuid() if host.root == "/" else None,
     }
     return {"stable": stable, "volatile": volatile, "unreadable": sorted(host.unreadable)}

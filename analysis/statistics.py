@@ -4,12 +4,13 @@ Speeds are compared as log ratios. An interval is a percentile bootstrap over pr
 sides) and over server starts (independent for each side). Two corrections make it honest for the handful of starts that
 a campaign can afford: n - 1 of n are drawn (Rao & Wu 1988: the variance is unbiased), and the percentiles are expanded
 about the estimate by t/z (Hesterberg 2015, "What Teachers Should Know About the Bootstrap"), with Welch-Satterthwaite
-degrees of freedom over the two sources of variance.
+degrees of freedom over the sources of variance.
 """
 
 import math
+import zlib
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -17,29 +18,62 @@ SEED = 20261129
 DRAWS = 2000
 LEVEL = 0.95
 MIN_STARTS = 3  # fewer server starts than this and the variance between them is a guess
+MIN_PROMPTS = 4  # fewer prompts than this are not resampled: the interval then speaks of these prompts alone
 
 
 @dataclass(frozen=True)
 class Sums:
-    """A numerator and a denominator summed by server start (rows) and prompt (columns), e.g. tokens and seconds."""
+    """A numerator and a denominator summed by server start (rows) and prompt (columns), e.g. tokens and seconds.
+
+    `name` seeds the draws of starts: equal for the same cell in every comparison, different for different cells.
+    """
 
     over: np.ndarray
     under: np.ndarray
+    name: str = ""
 
     @property
+    def starts(self) -> int:
+        return self.over.shape[0]
+
+    @property
+    def prompts(self) -> int:
+        return self.over.shape[1]
+
+    @cached_property
     def ratio(self) -> float:
         """Ratio of sums, NaN when nothing was measured."""
         under = self.under.sum()
         return float(self.over.sum() / under) if under > 0 else math.nan
 
-    def drawn(self, starts: np.ndarray | None, prompts: np.ndarray | None) -> np.ndarray:
-        """The ratio under every draw of weights, shape (DRAWS,); None leaves that side as measured."""
-        return self._weighted(self.over, starts, prompts) / self._weighted(self.under, starts, prompts)
+    @cached_property
+    def by_both(self) -> np.ndarray:
+        """Log ratio under every draw of starts and prompts, shape (DRAWS,)."""
+        return self._log(self._start_weights, self._prompt_weights)
 
-    @staticmethod
-    def _weighted(values: np.ndarray, starts: np.ndarray | None, prompts: np.ndarray | None) -> np.ndarray:
-        by_prompt = values.sum(axis=0)[None, :] if starts is None else starts @ values
-        return by_prompt.sum(axis=1) if prompts is None else (by_prompt * prompts).sum(axis=1)
+    @cached_property
+    def by_prompt(self) -> np.ndarray:
+        return self._log(None, self._prompt_weights)
+
+    @cached_property
+    def by_start(self) -> np.ndarray:
+        return self._log(self._start_weights, None)
+
+    @property
+    def _start_weights(self) -> np.ndarray:
+        return _weights(self.starts, f"starts of {self.name}")
+
+    @property
+    def _prompt_weights(self) -> np.ndarray | None:
+        return _weights(self.prompts, "prompts") if self.prompts >= MIN_PROMPTS else None
+
+    def _log(self, starts: np.ndarray | None, prompts: np.ndarray | None) -> np.ndarray:
+        sums = []
+        for values in (self.over, self.under):
+            by_prompt = values.sum(axis=0)[None, :] if starts is None else starts @ values
+            sums.append(by_prompt.sum(axis=1) if prompts is None else (by_prompt * prompts).sum(axis=1))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.log(sums[0] / sums[1])
 
 
 @dataclass(frozen=True)
@@ -50,7 +84,7 @@ class Estimate:
     low: float = math.nan
     high: float = math.nan
     p: float = math.nan  # two-sided, against a ratio of 1
-    starts: tuple[int, int] = (0, 0)
+    starts: tuple[int, ...] = ()
     prompts: int = 0
     reason: str = ""
 
@@ -63,66 +97,73 @@ class Estimate:
         return self.has_interval and not self.low <= 1 <= self.high
 
 
-def speedup(method: Sums, baseline: Sums) -> Estimate:
-    """method.ratio / baseline.ratio; both have the same prompts in their columns, each its own starts in its rows."""
-    value = method.ratio / baseline.ratio if baseline.ratio > 0 else math.nan
-    starts, prompts = (len(method.over), len(baseline.over)), method.over.shape[1]
+def alone(sums: Sums) -> Estimate:
+    """One cell's own ratio (tokens/s, acceptance length) with its interval."""
+    return _estimate(sums.ratio, [sums], sums.by_both, sums.by_prompt)
+
+
+def compare(ours: Sums, theirs: Sums, paired: bool = True) -> Estimate:
+    """ours.ratio / theirs.ratio. Paired: both have the same prompts in their columns, each its own starts in its rows.
+
+    Not paired (two workloads, say): the prompts of one say nothing about those of the other.
+    """
+    value = ours.ratio / theirs.ratio if theirs.ratio > 0 else math.nan
+    if paired:
+        return _estimate(value, [ours, theirs], ours.by_both - theirs.by_both, ours.by_prompt - theirs.by_prompt)
+    shuffle = np.random.default_rng(SEED).permutation(DRAWS)
+    return _estimate(value, [ours, theirs], ours.by_both - theirs.by_both[shuffle], ours.by_prompt, theirs.by_prompt)
+
+
+def new_against_old(new: list[float], old: list[float]) -> Estimate:
+    """exp(mean(new) - mean(old)) of log speeds, one a start, with the spread between the old ones (Student's t)."""
+    starts = (len(new), len(old))
+    if not new or not old:
+        return Estimate(math.nan, starts=starts, reason="not measured")
+    change = float(np.mean(new) - np.mean(old))
+    if len(old) < MIN_STARTS:
+        few = f"{len(old)} repeat{'s' if len(old) != 1 else ''}: no interval from fewer than {MIN_STARTS}"
+        return Estimate(math.exp(change), starts=starts, reason=few)
+    freedom = len(old) - 1
+    error = float(np.std(old, ddof=1)) * math.sqrt(1 / len(new) + 1 / len(old))
+    reach = t_quantile((1 + LEVEL) / 2, freedom) * error
+    p = 2 * t_tail(abs(change) / error, freedom) if error > 0 else float(change == 0)
+    return Estimate(math.exp(change), math.exp(change - reach), math.exp(change + reach), p, starts)
+
+
+def _estimate(value: float, sides: list[Sums], drawn: np.ndarray, *by_prompt: np.ndarray) -> Estimate:
+    starts, prompts = tuple(side.starts for side in sides), min(side.prompts for side in sides)
     if not value > 0:
-        return Estimate(math.nan, starts=starts, prompts=prompts, reason="nothing measured on the same prompts")
+        return Estimate(math.nan, starts=starts, prompts=prompts, reason="not measured")
     if min(starts) < MIN_STARTS:
         few = f"{min(starts)} repeat{'s' if min(starts) != 1 else ''}: no interval from fewer than {MIN_STARTS}"
         return Estimate(value, starts=starts, prompts=prompts, reason=few)
-    by_method, by_baseline = _weights(starts[0], "method"), _weights(starts[1], "baseline")
-    by_prompt = _weights(prompts, "prompts")
-    with np.errstate(divide="ignore", invalid="ignore"):
-        both = np.log(method.drawn(by_method, by_prompt) / baseline.drawn(by_baseline, by_prompt))
-        of_prompts = np.log(method.drawn(None, by_prompt) / baseline.drawn(None, by_prompt)).var()
-        of_starts = np.log(method.drawn(by_method, None) / baseline.drawn(by_baseline, None)).var()
-    freedom = satterthwaite((of_prompts, prompts - 1), (of_starts, sum(starts) - 2))
-    return _estimate(value, both, freedom, starts, prompts)
-
-
-def ratio(sums: Sums) -> Estimate:
-    """One cell's own ratio (acceptance length, tokens/s) with its interval; `p` is against 1."""
-    starts, prompts = sums.over.shape
-    if not sums.ratio > 0:
-        return Estimate(math.nan, starts=(starts, 0), prompts=prompts, reason="not measured")
-    if starts < MIN_STARTS:
-        few = f"{starts} repeat{'s' if starts != 1 else ''}: no interval from fewer than {MIN_STARTS}"
-        return Estimate(sums.ratio, starts=(starts, 0), prompts=prompts, reason=few)
-    by_start, by_prompt = _weights(starts, "method"), _weights(prompts, "prompts")
-    with np.errstate(divide="ignore", invalid="ignore"):
-        both = np.log(sums.drawn(by_start, by_prompt))
-        parts = np.log(sums.drawn(None, by_prompt)).var(), np.log(sums.drawn(by_start, None)).var()
-    freedom = satterthwaite((parts[0], prompts - 1), (parts[1], starts - 1))
-    return _estimate(sums.ratio, both, freedom, (starts, 0), prompts)
-
-
-def _estimate(value: float, drawn: np.ndarray, freedom: float, starts: tuple[int, int], prompts: int) -> Estimate:
-    drawn = drawn[np.isfinite(drawn)]
-    if len(drawn) < DRAWS / 2:
+    if not np.isfinite(drawn).all():
         return Estimate(value, starts=starts, prompts=prompts, reason="too few requests for an interval")
+    freedom = satterthwaite(
+        *((float(one.var()), prompts - 1) for one in by_prompt),
+        *((float(side.by_start.var()), side.starts - 1) for side in sides),
+    )
     log, tail = math.log(value), (1 - LEVEL) / 2
     expand = t_quantile(1 - tail, freedom) / t_quantile(1 - tail, math.inf)
     low, high = np.quantile(drawn, [tail, 1 - tail])
     error = float(drawn.std())
-    t = abs(log) / error if error > 0 else (0.0 if abs(log) < 1e-12 else math.inf)
+    t = abs(log) / error if error > 1e-12 else (0.0 if abs(log) < 1e-9 else math.inf)
     return Estimate(
         value,
         math.exp(log - expand * max(log - low, 0.0)),
         math.exp(log + expand * max(high - log, 0.0)),
-        2 * (1 - t_cdf(t, freedom)),
+        2 * t_tail(t, freedom),
         starts,
         prompts,
     )
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4096)
 def _weights(count: int, stream: str) -> np.ndarray:
     """Seeded draws of count - 1 from count, shape (DRAWS, count): the same whatever else is in the results."""
     if count == 1:
         return np.ones((DRAWS, 1))
-    random = np.random.default_rng([SEED, count, *stream.encode()])
+    random = np.random.default_rng([SEED, count, zlib.crc32(stream.encode())])
     return random.multinomial(count - 1, np.full(count, 1 / count), size=DRAWS).astype(float)
 
 
@@ -137,31 +178,39 @@ def benjamini_hochberg(p: list[float], q: float = 1 - LEVEL) -> list[bool]:
     return [i in chosen for i in range(len(p))]
 
 
+def fisher(ours: int, of_ours: int, theirs: int, of_theirs: int) -> float:
+    """One-sided p that `ours` of `of_ours` is a larger share than `theirs` of `of_theirs` (Fisher's exact test)."""
+    total, marked = of_ours + of_theirs, ours + theirs
+    ways = math.comb(total, marked)
+    return sum(
+        math.comb(of_ours, k) * math.comb(of_theirs, marked - k) / ways for k in range(ours, min(of_ours, marked) + 1)
+    )
+
+
 def satterthwaite(*parts: tuple[float, float]) -> float:
-    """Degrees of freedom of a sum of variances, each given with its own: Σv² / Σ(v²/df)."""
-    parts = [(variance, freedom) for variance, freedom in parts if freedom > 0 and variance > 0]
+    """Degrees of freedom of a sum of variances, each given with its own: (Σv)² / Σ(v²/df)."""
+    parts = [(variance, freedom) for variance, freedom in parts if freedom > 0 and variance > 1e-24]
     if not parts:
         return math.inf
     return sum(v for v, _ in parts) ** 2 / sum(v**2 / freedom for v, freedom in parts)
 
 
-def t_cdf(t: float, freedom: float) -> float:
-    """Student's t distribution function (normal for infinite degrees of freedom)."""
+def t_tail(t: float, freedom: float) -> float:
+    """Probability that Student's t exceeds t >= 0 (normal for infinite degrees of freedom)."""
     if math.isinf(t):
-        return 1.0 if t > 0 else 0.0
+        return 0.0
     if math.isinf(freedom):
-        return 0.5 * math.erfc(-t / math.sqrt(2))
-    tail = 0.5 * _incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
-    return 1 - tail if t > 0 else tail
+        return 0.5 * math.erfc(t / math.sqrt(2))
+    return 0.5 * _incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
 
 
 @lru_cache(maxsize=4096)
 def t_quantile(probability: float, freedom: float) -> float:
-    """The inverse of `t_cdf` by bisection."""
-    low, high = -1e6, 1e6
-    for _ in range(120):
+    """The t that is exceeded with 1 - probability, for a probability over one half, by bisection."""
+    low, high = 0.0, 1e6
+    for _ in range(80):
         middle = (low + high) / 2
-        low, high = (middle, high) if t_cdf(middle, freedom) < probability else (low, middle)
+        low, high = (middle, high) if t_tail(middle, freedom) > 1 - probability else (low, middle)
     return (low + high) / 2
 
 

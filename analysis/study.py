@@ -6,6 +6,7 @@ A speed-up never crosses hosts, conditions, models, tp, engine builds, workloads
 
 import json
 import math
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -18,111 +19,229 @@ from analysis.tree import Problem, Results
 from gauntlet.errors import GauntletError
 
 SYNTHETIC = "synthetic"
-FIGURES = ("tokens", "seconds", "decode_tokens", "decode_seconds", "steps", "produced", "drafted", "accepted")
+RATIOS = {
+    "speed": ("tokens", "seconds"),  # completion tokens per second from sent to last token
+    "decode": ("decode_tokens", "decode_seconds"),  # tokens after the first chunk per second after it
+    "acceptance": ("produced", "steps"),  # tokens of decode steps per verify step, prefill's token apart
+    "per_node": ("accepted", "drafted"),  # accepted per verified node
+}
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Cell:
-    """One specification on one host under one set of conditions; figures are summed by server start and prompt."""
+    """One specification on one host under one set of conditions; `sums` by figure: server starts × prompts."""
 
     attempts: pd.DataFrame
     starts: tuple[str, ...] = ()
     prompts: tuple[str, ...] = ()
     figures: dict[str, np.ndarray] = field(default_factory=dict)
-    outputs: dict[str, set[str]] = field(default_factory=dict)  # prompt -> sha256 of every output it got
+    outputs: dict[str, list[str]] = field(default_factory=dict)  # prompt and turn -> sha256 of each output it got
+    _sums: dict = field(default_factory=dict)
 
-    def __getattr__(self, name: str):
-        if name.startswith("_") or name not in self.attempts.columns:
-            raise AttributeError(name)
-        return self.attempts[name].iloc[0]
+    def __post_init__(self):
+        first = self.attempts.iloc[0]
+        self.document: dict = first["document"]
+        self.host, self.cell_id, self.spec_id = first["host"], first["cell_id"], first["spec_id"]
+        self.model, self.method, self.family, self.tp = (
+            first["model"],
+            first["method"],
+            first["family"],
+            int(first["tp"]),
+        )
+        self.engine, self.engine_build, self.workload = first["engine"], first["engine_build"], first["workload"]
+        self.concurrency, self.conditions_id = int(first["concurrency"]), first["conditions_id"]
+        self.baseline, self.closing = bool(first["baseline"]), bool(first["closing"])
+        self.specification: dict = self.document["specification"]
 
     @property
     def valid(self) -> bool:
         return bool(self.starts)
 
     @property
+    def name(self) -> str:
+        """Unique in the results, and the same in every run over them."""
+        return f"{self.host}/{self.cell_id}/{self.conditions_id[:8]}{'/closing' if self.closing else ''}"
+
+    @property
+    def place(self) -> tuple:
+        """Where a method can be compared with others: all that must be equal for a speed-up."""
+        workload = json.dumps(self.specification.get("workload"), sort_keys=True)
+        return (*self.series, self.workload, workload, self.concurrency)
+
+    @property
+    def series(self) -> tuple:
+        return (self.host, self.conditions_id, self.model, self.tp, self.engine, self.engine_build)
+
+    @cached_property
     def documents(self) -> list[dict]:
-        return list(self.attempts["document"])
+        """cell.json of every valid attempt."""
+        return list(self.attempts.loc[self.attempts["valid"], "document"])
 
     @cached_property
     def reasons(self) -> list[str]:
         """Why attempts of this cell may not be quoted."""
-        found = [
-            reason for doc in self.documents if not doc["validity"]["valid"] for reason in doc["validity"]["reasons"]
-        ]
-        return sorted({f"{reason['code']}: {reason['detail']}" for reason in found})
+        refused = self.attempts.loc[~self.attempts["valid"], "document"]
+        reasons = [reason for document in refused for reason in document["validity"].get("reasons", [])]
+        return sorted({f"{reason.get('code')}: {reason.get('detail')}" for reason in reasons})
 
-    @property
-    def tokens_per_s(self) -> float:
-        """Completion tokens over the measured windows, all valid attempts together."""
-        valid = self.attempts[self.attempts["valid"]]
-        tokens = sum(doc["summary"]["completion_tokens"] for doc in valid["document"])
-        return tokens / valid["window_s"].sum() if len(valid) else math.nan
+    @cached_property
+    def notes(self) -> list[str]:
+        """What must stand beside this method's numbers."""
+        return list(dict.fromkeys(note for document in self.attempts["document"] for note in document["notes"]))
 
-    def sums(self, over: str, under: str, prompts: list[str] | None = None) -> Sums:
-        """Two figures on the given prompts (all when None), one row a server start."""
-        columns = slice(None) if prompts is None else [self.prompts.index(prompt) for prompt in prompts]
-        return Sums(self.figures[over][:, columns], self.figures[under][:, columns])
+    @cached_property
+    def requests(self) -> int:
+        return int(self.figures["requests"].sum()) if self.valid else 0
+
+    @cached_property
+    def budget(self) -> int | None:
+        """Draft tokens of a family's member: an argument that ends in 'budget', else the -b<N> of its name."""
+        arguments = self.specification.get("arguments") or {}
+        told = [value for flag, value in arguments.items() if flag.endswith("budget")]
+        named = re.search(r"-b(\d+)$", self.method)
+        return int(told[0]) if told else int(named.group(1)) if named else None
+
+    @cached_property
+    def prompt_tokens(self) -> float:
+        """Mean prompt length of its requests."""
+        return float(self.figures["prompt_tokens"].sum() / self.requests) if self.valid else math.nan
+
+    def summary(self, name: str, share: str = "") -> float:
+        """A figure of cell.json's summary, the median over valid attempts; NaN when none has it."""
+        values = [document["summary"].get(name) for document in self.documents]
+        values = [value.get(share) if share and value else value for value in values]
+        values = [value for value in values if value is not None]
+        return float(np.median(values)) if values else math.nan
+
+    @cached_property
+    def tokens_per_s(self) -> Estimate:
+        """Completion tokens over the measured windows, all valid attempts together; aggregate over streams."""
+        tokens = np.array([[document["summary"].get("completion_tokens") or 0] for document in self.documents], float)
+        windows = np.array([[document["window_s"]] for document in self.documents], float)
+        return statistics.alone(Sums(tokens, windows, self.name)) if self.valid else Estimate(math.nan)
+
+    def sums(self, ratio: str, prompts: tuple[str, ...] | None = None) -> Sums:
+        """One of RATIOS on the given prompts (all when None)."""
+        found = self._sums.get((ratio, prompts))
+        if found is None:
+            columns = slice(None) if prompts is None else [self.prompts.index(prompt) for prompt in prompts]
+            over, under = (self.figures[name][:, columns] for name in RATIOS[ratio])
+            found = self._sums[ratio, prompts] = Sums(over, under, self.name)
+        return found
+
+    def estimate(self, ratio: str) -> Estimate:
+        """One of RATIOS over all prompts; not measured where the server does not say, or nothing is drafted."""
+        if not self.valid or self.figures[RATIOS[ratio][1]].sum() == 0:
+            return Estimate(math.nan, reason="not measured")
+        return statistics.alone(self.sums(ratio))
 
     @cached_property
     def acceptance(self) -> Estimate:
-        """Tokens produced by decode steps per verify step (ratio of sums, prefill's token apart)."""
-        if self.baseline or not self.valid or self.figures["steps"].sum() == 0:
-            return Estimate(math.nan, reason="drafts nothing, or the server does not say")
-        return statistics.ratio(self.sums("produced", "steps"))
+        return self.estimate("acceptance")
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Comparison:
-    """A method's cell beside its baseline's, on the prompts that both answered."""
+    """Two cells on the prompts that both answered: usually a method's and its baseline's."""
 
     method: Cell
     baseline: Cell
 
     @cached_property
-    def prompts(self) -> list[str]:
-        return [prompt for prompt in self.method.prompts if prompt in set(self.baseline.prompts)]
+    def prompts(self) -> tuple[str, ...]:
+        theirs = set(self.baseline.prompts)
+        return tuple(prompt for prompt in self.method.prompts if prompt in theirs)
+
+    def ratio(self, name: str, prompts: tuple[str, ...] | None = None) -> Estimate:
+        """One of RATIOS, method over baseline."""
+        prompts = self.prompts if prompts is None else prompts
+        if not prompts:
+            return Estimate(math.nan, reason="no prompt in common")
+        return statistics.compare(self.method.sums(name, prompts), self.baseline.sums(name, prompts))
 
     @cached_property
     def speedup(self) -> Estimate:
         """Completion tokens per second of request (sent → last token), method over baseline."""
-        return self._over("tokens", "seconds")
+        return self.ratio("speed")
 
     @cached_property
     def decode_speedup(self) -> Estimate:
-        """The same of the decode phase alone (first → last token): acceptance length × step time ratio."""
-        return self._over("decode_tokens", "decode_seconds")
-
-    def _over(self, tokens: str, seconds: str) -> Estimate:
-        return statistics.speedup(
-            self.method.sums(tokens, seconds, self.prompts), self.baseline.sums(tokens, seconds, self.prompts)
-        )
+        """The same of the decode phase alone: acceptance length × baseline step time / method step time."""
+        return self.ratio("decode")
 
     @cached_property
-    def identical(self) -> tuple[int, int, int]:
-        """(prompts whose outputs the baseline gave too, prompts compared, prompts on which the baseline varies)."""
+    def step_ms(self) -> tuple[float, float]:
+        """(method, baseline) effective duration of a decode step on the common prompts: acceptance / decode speed."""
+        steps = []
+        for cell in (self.method, self.baseline):
+            acceptance = cell.sums("acceptance", self.prompts).ratio
+            acceptance = 1.0 if math.isnan(acceptance) else acceptance
+            speed = cell.sums("decode", self.prompts).ratio
+            steps.append(1000 * acceptance / speed if speed > 0 else math.nan)
+        return steps[0], steps[1]
+
+    @cached_property
+    def same_output(self) -> "SameOutput":
         ours, theirs = self.method.outputs, self.baseline.outputs
-        shared = [prompt for prompt in self.prompts if ours.get(prompt) and theirs.get(prompt)]
-        same = sum(ours[prompt] <= theirs[prompt] for prompt in shared)
-        return same, len(shared), sum(len(theirs[prompt]) > 1 for prompt in shared)
+        shared = [prompt for prompt in ours if prompt in theirs]
+        return SameOutput(
+            prompts=len(shared),
+            differing=tuple(prompt for prompt in shared if not set(ours[prompt]) <= set(theirs[prompt])),
+            varying=tuple(prompt for prompt in shared if len(set(theirs[prompt])) > 1),
+            outputs=sum(len(ours[prompt]) for prompt in shared),
+            strange=sum(output not in theirs[prompt] for prompt in shared for output in ours[prompt]),
+            control_outputs=sum(len(theirs[prompt]) for prompt in shared),
+            control_strange=sum(
+                len(theirs[prompt]) - max(theirs[prompt].count(output) for output in set(theirs[prompt]))
+                for prompt in shared
+            ),
+        )
 
 
 @dataclass(frozen=True)
+class SameOutput:
+    """The method's outputs beside the baseline's, and the control: the baseline's beside its own of other starts."""
+
+    prompts: int
+    differing: tuple[str, ...]  # prompts to which the method gave an output that the baseline never gave
+    varying: tuple[str, ...]  # prompts on which the baseline does not agree with itself
+    outputs: int
+    strange: int  # outputs of the method that the baseline never gave
+    control_outputs: int
+    control_strange: int  # outputs of the baseline other than its most frequent one
+
+
+@dataclass(frozen=True)
+class Drift:
+    """The baseline at the end of a campaign over the same cells in its rounds."""
+
+    series: tuple
+    change: Estimate
+    cells: tuple[str, ...]
+    conditions_changed: bool
+
+
+@dataclass(eq=False)
 class Study:
     """Everything that tables, figures and findings are made from."""
 
     cells: list[Cell]
     comparisons: list[Comparison]
     without_baseline: list[Cell]
+    drifts: list[Drift]
     problems: list[Problem]
 
-    @property
+    @cached_property
     def simulated(self) -> list[str]:
         """What was not real in any attempt."""
-        return sorted({text for cell in self.cells for doc in cell.documents for text in doc["simulated"]})
+        return sorted({text for cell in self.cells for doc in cell.attempts["document"] for text in doc["simulated"]})
+
+    @cached_property
+    def _by_method(self) -> dict[str, Comparison]:
+        return {comparison.method.name: comparison for comparison in self.comparisons}
 
     def comparison_of(self, cell: Cell) -> Comparison | None:
-        return next((found for found in self.comparisons if found.method is cell), None)
+        return self._by_method.get(cell.name)
 
 
 def make(results: Results, synthetic: bool = False) -> Study:
@@ -130,48 +249,74 @@ def make(results: Results, synthetic: bool = False) -> Study:
 
     Raises GauntletError when synthetic attempts are there but not asked for, and when no attempt is valid.
     """
-    if not synthetic and any(SYNTHETIC in doc["simulated"] for doc in results.cells["document"]):
-        raise GauntletError(
-            "these results are synthetic (made by a program, not measured); --synthetic accepts them, watermarked"
-        )
+    if not synthetic and any(SYNTHETIC in document["simulated"] for document in results.cells["document"]):
+        raise GauntletError("these results are synthetic (made, not measured); --synthetic accepts them, watermarked")
     if not results.cells["valid"].any():
-        codes = sorted({r["code"] for doc in results.cells["document"] for r in doc["validity"]["reasons"]})
-        count = len(results.cells)
+        reasons = [reason for doc in results.cells["document"] for reason in doc["validity"].get("reasons", [])]
+        codes = sorted({str(reason.get("code")) for reason in reasons})
         raise GauntletError(
-            f"no valid attempt among {count} ({', '.join(codes) or 'no reason given'}): nothing can be quoted; "
-            "remove the cause and run bench.yml again"
+            f"no valid attempt among {len(results.cells)} ({', '.join(codes) or 'no reason given'}): "
+            "nothing can be quoted; remove the cause and run bench.yml again"
         )
     cells = _cells(results)
-    baselines = {}
+    baselines: dict[tuple, list[Cell]] = {}
     for cell in cells:
         if cell.baseline and cell.valid and not cell.closing:
-            baselines.setdefault(_group(cell), []).append(cell)
+            baselines.setdefault(cell.place, []).append(cell)
     comparisons, without = [], []
     for cell in cells:
         if cell.baseline or not cell.valid or cell.closing:
             continue
-        candidates = baselines.get(_group(cell), [])
-        if candidates:
-            comparisons.append(
-                Comparison(cell, min(candidates, key=lambda base: (_distance(cell, base), base.cell_id)))
-            )
+        nearest = min(baselines.get(cell.place, []), key=lambda base: (_distance(cell, base), base.name), default=None)
+        if nearest:
+            comparisons.append(Comparison(cell, nearest))
         else:
             without.append(cell)
-    return Study(cells, comparisons, without, results.problems)
-
-
-def _group(cell: Cell) -> tuple:
-    workload = json.dumps(cell.documents[0]["specification"].get("workload"), sort_keys=True)
-    return (
-        cell.host, cell.conditions_id, cell.model, cell.tp, cell.engine, cell.engine_build, cell.workload,
-        cell.concurrency, workload,
-    )  # fmt: skip
+    return Study(cells, comparisons, without, _drifts(cells), results.problems)
 
 
 def _distance(cell: Cell, baseline: Cell) -> int:
     """Environment variables in which the two differ: of several baselines the one measured most like the method."""
-    ours, theirs = (set((c.documents[0]["specification"].get("environment") or {}).items()) for c in (cell, baseline))
+    ours, theirs = (set((one.specification.get("environment") or {}).items()) for one in (cell, baseline))
     return len(ours ^ theirs)
+
+
+def _drifts(cells: list[Cell]) -> list[Drift]:
+    """One comparison a series, over all its closing cells together: a test per cell would find drift by chance."""
+    opening = {}
+    for cell in cells:
+        if cell.valid and not cell.closing:
+            opening.setdefault((cell.host, cell.spec_id), []).append(cell)
+    series: dict[tuple, list[tuple[Cell, Cell]]] = {}
+    for closing in cells:
+        candidates = opening.get((closing.host, closing.spec_id), [])
+        if closing.closing and closing.valid and candidates:
+            same = [cell for cell in candidates if cell.conditions_id == closing.conditions_id]
+            series.setdefault(closing.series, []).append((closing, (same or candidates)[0]))
+    return [
+        Drift(
+            key,
+            _change(pairs),
+            tuple(closing.cell_id for closing, _ in pairs),
+            any(closing.conditions_id != cell.conditions_id for closing, cell in pairs),
+        )
+        for key, pairs in series.items()
+    ]
+
+
+def _change(pairs: list[tuple[Cell, Cell]]) -> Estimate:
+    """Closing over opening speed: t interval of new starts against the spread between the opening ones."""
+    ends, begins = [], []
+    for closing, cell in pairs:
+        prompts = Comparison(closing, cell).prompts
+        for speeds, one in ((ends, closing), (begins, cell)):
+            sums = one.sums("speed", prompts)
+            speeds.append(dict(zip(one.starts, np.log(sums.over.sum(axis=1) / sums.under.sum(axis=1)), strict=True)))
+    end, begin = (
+        [float(np.mean([cell[start] for cell in speeds])) for start in set.intersection(*map(set, speeds))]
+        for speeds in (ends, begins)
+    )
+    return statistics.new_against_old(end, begin)
 
 
 def _cells(results: Results) -> list[Cell]:
@@ -179,42 +324,55 @@ def _cells(results: Results) -> list[Cell]:
         ["host", "model", "tp", "workload", "concurrency", "baseline", "method", "cell_id", "closing", "attempt"],
         ascending=[True] * 5 + [False] + [True] * 4,
     )
-    keys = ["host", "conditions_id", "spec_id", "closing"]
-    groups = [group for _, group in attempts.groupby(keys, sort=False)]
+    groups = [group for _, group in attempts.groupby(["host", "conditions_id", "spec_id", "closing"], sort=False)]
     row_cell = np.full(len(results.cells), -1)
     for number, group in enumerate(groups):
         row_cell[group.index[group["valid"]]] = number
-    requests = _measured(results, row_cell)
-    by_cell = dict(tuple(requests.groupby("cell", sort=False)))
+    by_cell = dict(tuple(_measured(results, row_cell).groupby("cell", sort=False)))
     return [_cell(group, by_cell.get(number)) for number, group in enumerate(groups)]
 
 
 def _measured(results: Results, row_cell: np.ndarray) -> pd.DataFrame:
-    """Successful requests of valid attempts with the figures that are summed; `prompt` names one turn of one prompt."""
+    """Successful requests of valid attempts with the figures that are summed.
+
+    `prompt` is what is drawn in the bootstrap: a prompt, or a whole conversation, whose turns depend on each other.
+    """
     rows = results.requests
     cell = row_cell[rows["attempt"].to_numpy()] if len(rows) else np.array([], dtype=int)
     keep = (cell >= 0) & rows["error"].isna().to_numpy() & rows["completion_tokens"].notna().to_numpy()
     rows = rows[keep]
-    turn = rows["turn"].fillna(0).astype(int).astype(str)
-    many = rows["turn"].fillna(0) > 0
-    prompt = rows["prompt_id"].astype(object).astype(str)
-    tokens, first = rows["completion_tokens"].fillna(0), rows["first_chunk_tokens"].fillna(1)
+    prompt, conversation = (rows[name].astype(object) for name in ("prompt_id", "conversation"))
+    tokens, steps = rows["completion_tokens"], rows["verify_steps"]
+    decode_tokens, decode_seconds = tokens - rows["first_chunk_tokens"], rows["last"] - rows["first"]
+    told = decode_tokens.notna() & decode_seconds.notna()
     return pd.DataFrame(
         {
             "cell": cell[keep],
             "start": results.cells["start"].to_numpy()[rows["attempt"].to_numpy()],
-            "prompt": prompt.where(~many, prompt + "#" + turn),
+            "prompt": prompt.where(conversation.isna(), conversation).astype(str),
+            "turn": rows["turn"],
+            "prompt_id": prompt,
             "output": rows["output_sha256"].astype(object),
+            "requests": 1.0,
+            "prompt_tokens": rows["prompt_tokens"],
+            "cached_tokens": rows["cached_tokens"],
+            "expected_tokens": rows["expected_tokens"],
             "tokens": tokens,
             "seconds": rows["last"] - rows["sent"],
-            "decode_tokens": tokens - first,
-            "decode_seconds": rows["last"] - rows["first"],
-            "steps": rows["verify_steps"],
-            "produced": (tokens - 1).where(rows["verify_steps"].notna()),
+            "decode_tokens": decode_tokens.where(told),
+            "decode_seconds": decode_seconds.where(told),
+            "steps": steps,
+            "produced": (tokens - 1).where(steps.notna()),
             "drafted": rows["drafted"],
             "accepted": rows["accepted"],
         }
     )
+
+
+SUMMED = (
+    "requests", "prompt_tokens", "cached_tokens", "expected_tokens", "tokens", "seconds", "decode_tokens",
+    "decode_seconds", "steps", "produced", "drafted", "accepted",
+)  # fmt: skip
 
 
 def _cell(attempts: pd.DataFrame, requests: pd.DataFrame | None) -> Cell:
@@ -222,14 +380,13 @@ def _cell(attempts: pd.DataFrame, requests: pd.DataFrame | None) -> Cell:
         return Cell(attempts)
     start, starts = pd.factorize(requests["start"], sort=True)
     prompt, prompts = pd.factorize(requests["prompt"], sort=True)
-    place = start * len(prompts) + prompt
-    shape = (len(starts), len(prompts))
+    place, shape = start * len(prompts) + prompt, (len(starts), len(prompts))
     figures = {
         name: np.bincount(place, requests[name].fillna(0), minlength=shape[0] * shape[1]).reshape(shape)
-        for name in FIGURES
+        for name in SUMMED
     }
-    outputs: dict[str, set[str]] = {}
-    for name, output in zip(requests["prompt"], requests["output"], strict=True):
+    outputs: dict[str, list[str]] = {}
+    for name, turn, output in zip(requests["prompt_id"], requests["turn"], requests["output"], strict=True):
         if isinstance(output, str):
-            outputs.setdefault(name, set()).add(output)
+            outputs.setdefault(f"{name}#{turn:.0f}" if turn > 0 else str(name), []).append(output)
     return Cell(attempts, tuple(starts), tuple(prompts), figures, outputs)

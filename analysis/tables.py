@@ -28,14 +28,16 @@ def times(estimate: Estimate) -> str:
 
 
 def identical(comparison: Comparison | None) -> str:
-    """Whether the method's outputs are the baseline's, prompt by prompt, with the control where it varies itself."""
+    """Whether the method's outputs are the baseline's, prompt by prompt, with the control where that varies itself."""
     if comparison is None:
         return "–"
-    same, compared, varying = comparison.identical
-    if not compared:
+    same = comparison.same_output
+    if not same.prompts:
         return "not stored"
-    control = f", baseline {varying}" if varying else ""
-    return "identical" if same == compared else f"differs {compared - same}/{compared}{control}"
+    if not same.differing:
+        return "identical"
+    control = f" (control {len(same.varying)})" if same.varying else ""
+    return f"differs {len(same.differing)}/{same.prompts}{control}"
 
 
 def closing(study: Study) -> str:
@@ -79,7 +81,7 @@ def _closing_row(study: Study, cell: Cell, notes: list[str]) -> list[str]:
         if comparison.speedup.reason:
             notes.append(f"{cell.method}: {comparison.speedup.reason}")
     return [
-        *row, number(cell.tokens_per_s), shown, number(cell.acceptance.value), identical(comparison),
+        *row, number(cell.tokens_per_s.value), shown, number(cell.acceptance.value), identical(comparison),
         str(len(cell.starts)),
     ]  # fmt: skip
 

@@ -19,12 +19,16 @@ import pandas as pd
 from gauntlet.errors import GauntletError
 
 SCHEMA = 1
-FLAT = (
-    "cell_id", "spec_id", "host", "campaign", "model", "method", "family", "baseline", "tp", "engine", "engine_build",
-    "deployment", "deployment_spec_id", "workload", "concurrency", "repeat", "closing", "conditions_id",
-    "started_utc", "window_s",
-)  # fmt: skip
-DOCUMENTS = ("specification", "conditions", "observed", "simulated", "invocation", "summary", "validity")
+FLAT = {
+    "cell_id": str, "spec_id": str, "host": str, "campaign": str, "model": str, "method": str, "family": str,
+    "baseline": bool, "tp": int, "engine": str, "engine_build": str, "deployment": str, "deployment_spec_id": str,
+    "workload": str, "concurrency": int, "repeat": int, "closing": bool, "conditions_id": str, "started_utc": str,
+    "window_s": float,
+}  # fmt: skip
+DOCUMENTS = {
+    "notes": list, "specification": dict, "conditions": dict, "observed": dict, "simulated": list, "invocation": dict,
+    "summary": dict, "validity": dict, "files": dict,
+}  # fmt: skip
 NUMBERS = (
     "index", "turn", "worker", "scheduled", "sent", "connect_s", "first", "last", "ended", "prompt_tokens",
     "completion_tokens", "cached_tokens", "reasoning_tokens", "first_chunk_tokens", "chunks", "verify_steps",
@@ -116,66 +120,90 @@ def _attempts(root: Path) -> Iterator[tuple[str, Problem | None]]:
                     yield path, Problem(path, "not part of a results tree")
 
 
+def gather(attempts: Iterable[tuple[dict, list[dict]]]) -> Results:
+    """Results of attempts already in memory: (content of cell.json with its `folder` and `attempt`, requests) each."""
+    return _assemble([_batch([(cell, _columns(rows)) for cell, rows in attempts], [])], [])
+
+
 def _read_batch(folders: list[str]) -> tuple[list[dict], dict, list[Problem]]:
-    cells, problems = [], []
-    numbers = {name: [] for name in NUMBERS}
-    labels = {name: ([], {}) for name in LABELS}
+    attempts, problems = [], []
     for folder in folders:
         try:
-            cell, rows = _read_attempt(folder)
+            attempts.append(_read_attempt(Path(folder)))
         except _Unreadable as error:
             problems.append(Problem(folder, str(error)))
-            continue
-        cell["_rows"] = len(rows)
-        cells.append(cell)
-        for name, column in numbers.items():
-            column.extend([row.get(name) for row in rows])
-        for name, (codes, known) in labels.items():
-            codes.extend([_code(row.get(name), known) for row in rows])
-    columns = {name: np.array(column, dtype=float) for name, column in numbers.items()}
-    columns |= {name: (np.array(codes, dtype=np.int32), list(known)) for name, (codes, known) in labels.items()}
-    return cells, columns, problems
+    return _batch(attempts, problems)
 
 
-def _code(value: object, known: dict) -> int:
-    if value is None:
-        return -1
-    if isinstance(value, dict):
-        value = value.get("kind") or "error"
-    return known.setdefault(value, len(known))
+def _batch(attempts: list[tuple[dict, dict]], problems: list[Problem]) -> tuple[list[dict], dict, list[Problem]]:
+    """Many attempts' columns joined: numbers as arrays, labels as codes and the labels that they stand for."""
+    cells = [cell | {"_rows": len(columns["index"])} for cell, columns in attempts]
+    joined: dict = {
+        name: np.concatenate([np.empty(0), *(columns[name] for _, columns in attempts)]) for name in NUMBERS
+    }
+    for name in LABELS:
+        known: dict = {}
+        codes = [
+            -1 if value is None else known.setdefault(value, len(known))
+            for _, columns in attempts
+            for value in columns[name]
+        ]
+        joined[name] = (np.array(codes, dtype=np.int32), list(known))
+    return cells, joined, problems
 
 
-def _read_attempt(folder: str) -> tuple[dict, list[dict]]:
-    path = Path(folder)
+def _columns(rows: list[dict]) -> dict:
+    """One attempt's requests as arrays of numbers (null is NaN) and lists of labels (null is None).
+
+    Raises ValueError or TypeError for a figure that is not a number and a label that is not a text.
+    """
+    columns: dict = {name: np.array([row.get(name) for row in rows], dtype=float) for name in NUMBERS}
+    for name in LABELS:
+        values = [row.get(name) for row in rows]
+        if name == "error":
+            values = [None if value is None else str(value["kind"]) for value in values]
+        elif any(value is not None and not isinstance(value, str | int) for value in values):
+            raise TypeError(f"{name} is not a text")
+        columns[name] = [None if value is None else str(value) for value in values]
+    return columns
+
+
+def _read_attempt(path: Path) -> tuple[dict, dict]:
     try:
         cell = json.loads((path / "cell.json").read_bytes())
     except (OSError, ValueError) as error:
         raise _Unreadable(f"cell.json is torn or not JSON: {error}") from None
-    if not isinstance(cell, dict) or not isinstance(cell.get("schema"), int):
-        raise _Unreadable("cell.json is not Gauntlet's: it has no schema number")
-    if cell["schema"] != SCHEMA:
-        older = "newer" if cell["schema"] > SCHEMA else "older"
-        raise _Unreadable(f"schema {cell['schema']} is {older} than what is read here ({SCHEMA})")
-    lacking = [name for name in (*FLAT, *DOCUMENTS) if name not in cell]
-    if lacking:
-        raise _Unreadable(f"cell.json lacks {', '.join(lacking)}")
+    _check(cell)
     requests = path / "requests.jsonl.gz"
     try:
         packed = requests.read_bytes()
     except OSError as error:
         raise _Unreadable(f"requests.jsonl.gz cannot be read: {error.strerror}") from None
-    declared = (cell.get("files") or {}).get(requests.name)
-    if declared and hashlib.sha256(packed).hexdigest() != declared:
+    if hashlib.sha256(packed).hexdigest() != cell["files"].get(requests.name):
         raise _Unreadable("requests.jsonl.gz is damaged: its sha256 is not the one in cell.json")
     try:
-        rows = [json.loads(line) for line in gzip.decompress(packed).splitlines() if line]
-    except (OSError, EOFError, ValueError, zlib.error) as error:
+        columns = _columns([json.loads(line) for line in gzip.decompress(packed).splitlines()])
+    except (OSError, EOFError, zlib.error) as error:
         raise _Unreadable(f"requests.jsonl.gz is torn: {error}") from None
-    if not all(isinstance(row, dict) for row in rows):
-        raise _Unreadable("requests.jsonl.gz holds a line that is not a request")
-    cell["folder"] = folder
-    cell["attempt"] = path.name
-    return cell, rows
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise _Unreadable(f"requests.jsonl.gz holds a line that is not a request: {error}") from None
+    return cell | {"folder": str(path), "attempt": path.name}, columns
+
+
+def _check(cell: object) -> None:
+    """Refuse what is not an attempt of this schema; a number without its conditions is not used."""
+    if not isinstance(cell, dict) or not isinstance(cell.get("schema"), int):
+        raise _Unreadable("cell.json is not Gauntlet's: it has no schema number")
+    if cell["schema"] != SCHEMA:
+        age = "newer" if cell["schema"] > SCHEMA else "older"
+        raise _Unreadable(f"schema {cell['schema']} is {age} than what is read here ({SCHEMA})")
+    for name, kind in (FLAT | DOCUMENTS).items():
+        if name not in cell:
+            raise _Unreadable(f"cell.json lacks '{name}'")
+        if not isinstance(cell[name], int | float if kind is float else kind):
+            raise _Unreadable(f"cell.json: '{name}' is {cell[name]!r:.40}, not {kind.__name__}")
+    if not isinstance(cell["validity"].get("valid"), bool):
+        raise _Unreadable("cell.json does not say whether it is valid")
 
 
 def _lines(path: Path) -> Iterator[dict]:

@@ -49,6 +49,10 @@ mounted:
   description: Whether a tmpfs is mounted at the path.
   type: bool
   returned: always
+systemd:
+  description: Whether PID 1 is systemd, which keeps mounts as units.
+  type: bool
+  returned: always
 in_the_way:
   description: The type of another filesystem that is mounted at the path.
   type: str
@@ -114,6 +118,7 @@ def main():
     with open("/proc/self/mountinfo") as file:
         now = mounted(path, file.read())
     result = {"options": ",".join([f"size={size}", *accepted]), "refused": refused, "mounted": False, "different": []}
+    result["systemd"] = os.path.isdir("/run/systemd/system")
     if now and now[0] == "tmpfs":
         status = os.statvfs(path)
         have = status.f_blocks * status.f_frsize

@@ -33,6 +33,11 @@ options:
     description: The folder on disk that outlives a reboot.
     type: path
     default: /var/lib/gauntlet/store
+  caches:
+    description: Hugging Face caches of the host, tried in order.
+    type: list
+    elements: path
+    default: []
   verify:
     description:
       - V(always) hashes what is staged on every run. V(copy) hashes while copying, and later hashes only files whose
@@ -85,7 +90,7 @@ snapshots:
   description:
     - For each of the weights its C(id), C(state) (right, staged, would_stage, missing, damaged or absent), the
       C(source) that was used, C(where), C(why) (what each source said), C(wrong) (files by name with what is wrong),
-      C(bytes), C(seconds), C(gb_per_s), C(resumed), C(left_out) and C(notes).
+      C(bytes), C(seconds), C(gb_per_s), C(resumed), C(left_out), C(notes), and C(modes) that were set right.
   type: list
   elements: dict
   returned: success
@@ -113,6 +118,7 @@ SPEC = {
     "state": {"type": "str", "choices": ["present", "verified", "absent"], "default": "present"},
     "mount": {"type": "path", "default": "/srv/gauntlet/models"},
     "store": {"type": "path", "default": "/var/lib/gauntlet/store"},
+    "caches": {"type": "list", "elements": "path", "default": []},
     "verify": {"type": "str", "choices": ["always", "copy", "never"], "default": "always"},
     "jobs": {"type": "int", "default": 0},
     "evict": {"type": "bool", "default": False},
@@ -128,6 +134,7 @@ def main():
     try:
         from gauntlet.errors import GauntletError
         from gauntlet.weights import lock, staging
+        from gauntlet.weights.options import Options
         from gauntlet.weights.progress import Progress
         from gauntlet.weights.shelf import Shelf
         from gauntlet.weights.sources import Places
@@ -141,7 +148,7 @@ def main():
     mount = Shelf(Path(asked["mount"]), memory=True)
     changes = asked["state"] != "verified" and not module.check_mode
     try:
-        options = staging.Options(
+        options = Options(
             verify=asked["verify"],
             jobs=asked["jobs"],
             evict=asked["evict"],
@@ -150,7 +157,8 @@ def main():
             progress=progress,
         )
         with lock.held(store.root, asked["wait"], progress) if changes else nullcontext():
-            places = Places(store=store, pushed=asked["pushed"])
+            caches = [Path(folder) for folder in asked["caches"]]
+            places = Places(store=store, caches=caches, pushed=asked["pushed"])
             result = staging.STATES[asked["state"]](asked["weights"], mount, places, options)
     except GauntletError as error:
         module.fail_json(msg=str(error))

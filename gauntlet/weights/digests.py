@@ -52,3 +52,8 @@ def of_file(path: Path, algorithms: Iterable[str], on_bytes: Callable[[int], Non
 def cheapest(entry: dict) -> str | None:
     """The fastest algorithm for which a manifest's or a catalog's file entry has a digest."""
     return next((name for name in STRENGTH if entry.get(name)), None)
+
+
+def of_entry(entry: dict) -> dict[str, str]:
+    """The digests that a manifest's or a catalog's file entry has."""
+    return {name: entry[name] for name in STRENGTH if entry.get(name)}

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 from gauntlet.errors import GauntletError
-from gauntlet.weights import manifest, space, transfer
+from gauntlet.weights import digests, manifest, space, transfer
 from gauntlet.weights.progress import Progress
 from gauntlet.weights.transfer import PART, Piece
 
@@ -90,12 +90,12 @@ class Shelf:
         progress: Progress,
         left_out=(),
         notes=(),
-        whole=lambda folder: None,
+        whole=lambda folder, names: None,
     ) -> dict:
         """Publishes the pieces as the snapshot of `weights` -> {"bytes": copied, "resumed": [names], "manifest"}.
 
-        Files that an interrupted run finished are hashed again and kept. `whole(folder)` raises when the files
-        together are not a model. Raises GauntletError (no room, unreadable), Damaged (wrong bytes, by name).
+        Files that an interrupted run finished are hashed again and kept. `whole(folder, names)` raises when the
+        files together are not a model. Raises GauntletError (no room, unreadable), Damaged (wrong bytes, by name).
         """
         weights_id = weights["id"]
         staging = self.staging(weights_id)
@@ -112,7 +112,7 @@ class Shelf:
         resumed = sorted(files)
         progress.start("copy", weights_id, needed, len(todo))
         files |= transfer.run(todo, staging, hashed=hashed, jobs=jobs, progress=progress, durable=not self.memory)
-        whole(staging)
+        whole(staging, sorted(files))
         for name, entry in files.items():
             os.chmod(staging / name, 0o644)
             entry["stamp"] = manifest.stamp(os.lstat(staging / name))
@@ -121,16 +121,41 @@ class Shelf:
         self._publish(weights_id)
         return {"bytes": needed, "resumed": resumed, "manifest": record}
 
-    def record(self, weights: dict, folder: Path, files: dict, **about) -> dict:
-        """Publishes only a manifest: the files stay in a folder that is not ours."""
-        staging = self.staging(weights["id"])
-        self._remove(staging)
-        staging.mkdir(mode=0o755, parents=True)
-        record = manifest.new(weights, files, verified=True, folder=str(folder), **about)
-        manifest.write(staging, record)
+    def record(self, weights: dict, offer, proven: dict) -> None:
+        """Publishes only a manifest, for files that stay in a folder of somebody else and were proven by a copy."""
+        files = {}
+        for piece in offer.pieces:
+            real = Path(piece.path)
+            entry = {**proven["files"][piece.name], "path": str(real.relative_to(offer.outside))}
+            files[piece.name] = {**entry, "stamp": manifest.stamp(os.lstat(real))}
+        about = {"left_out": offer.left_out, "notes": offer.notes}
+        self._remove(self.staging(weights["id"]))
+        self.staging(weights["id"]).mkdir(mode=0o755, parents=True)
+        record = manifest.new(weights, files, verified=True, folder=str(offer.outside), **about)
+        manifest.write(self.staging(weights["id"]), record)
         self._remove(self.path(weights["id"]))
         self._publish(weights["id"])
-        return record
+
+    @staticmethod
+    def pieces(folder: Path, files: dict) -> list[Piece]:
+        """Pieces of files that a manifest lists."""
+        return [
+            transfer.local(name, folder / entry.get("path", name), entry["size"], digests.of_entry(entry))
+            for name, entry in files.items()
+        ]
+
+    def modes(self, weights_id: str, *, repair: bool) -> dict[str, str]:
+        """Published files that others than root may write or the server may not read -> {name: mode}; set right."""
+        found = {}
+        for name in self.manifest(weights_id)["files"]:
+            path = self.path(weights_id) / name
+            status = os.lstat(path)
+            if stat.S_IMODE(status.st_mode) != 0o644 or (status.st_uid, status.st_gid) != (os.getuid(), os.getgid()):
+                found[name] = f"{stat.S_IMODE(status.st_mode):04o} {status.st_uid}:{status.st_gid}"
+                if repair:
+                    os.chown(path, os.getuid(), os.getgid(), follow_symlinks=False)
+                    os.chmod(path, 0o644)
+        return found
 
     def remove(self, weights_id: str) -> int:
         """Frees a snapshot and its leftovers -> bytes freed. Out of service first: nobody starts from half of it."""

@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gauntlet.errors import GauntletError
-from gauntlet.weights import digests, manifest, transfer
+from gauntlet.weights import contents, digests, hub_cache, manifest, transfer
+from gauntlet.weights.options import Options
 from gauntlet.weights.shelf import Shelf
-from gauntlet.weights.transfer import Piece
+from gauntlet.weights.transfer import Damaged, Piece
 
 
 class Unusable(GauntletError):
-    """A source that cannot give the snapshot. `final`: and no other may be tried; `push`: the controller has it."""
+    """A source that cannot give the snapshot. `final`: no other may be tried; `push`: the controller has it."""
 
     def __init__(self, sentence: str, *, final: bool = False, push: bool = False):
         super().__init__(sentence)
@@ -20,13 +21,14 @@ class Unusable(GauntletError):
 
 @dataclass
 class Offer:
-    """Pieces that make a whole snapshot, and where they are."""
+    """Pieces that make a whole snapshot, and where they are. `outside`: the folder of somebody else that holds them."""
 
     source: str
     where: str
     pieces: list[Piece]
     left_out: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    outside: Path | None = None
 
     def bytes(self) -> int:
         return sum(piece.size for piece in self.pieces)
@@ -34,51 +36,91 @@ class Offer:
 
 @dataclass
 class Places:
-    """`pushed`: {id: {name: {"size", "sha256"}}} that the controller laid into the store's staging folder."""
+    """What a host may take weights from. `pushed`: {id: {name: {"size", "sha256"}}}, laid into the store's staging
+    folder by the controller; `caches`: Hugging Face caches."""
 
     store: Shelf
+    caches: list[Path] = field(default_factory=list)
     pushed: dict = field(default_factory=dict)
 
 
-def offers(weights: dict, places: Places, options) -> Iterator[tuple[str, Callable[[], Offer]]]:
+def offers(weights: dict, places: Places, options: Options) -> Iterator[tuple[str, Callable[[], Offer]]]:
     """(name, question) of each source that this kind of weights can come from, best first."""
-    yield "store", lambda: from_store(weights, places, options)
-    if weights["source"]["kind"] == "wheel":
+    kind = weights["source"]["kind"]
+    yield "store", lambda: from_store(weights, places.store, options)
+    if kind == "local":
+        yield "folder", lambda: from_folder(weights)
+    if kind == "hub":
+        for cache in places.caches:
+            yield "cache", lambda cache=cache: from_cache(weights, cache)
+    if kind == "wheel":
         yield "controller", lambda: from_controller(weights, places, options)
 
 
-def from_store(weights: dict, places: Places, options) -> Offer:
-    """The local store. A damaged one is used for what is right in it only where it may be repaired."""
-    store, weights_id = places.store, weights["id"]
+def from_store(weights: dict, store: Shelf, options: Options) -> Offer:
+    """The local store: our own copy, or our record of files elsewhere that were proven once."""
+    weights_id = weights["id"]
     record = store.manifest(weights_id)
     if record is None:
         raise Unusable(f"nothing in {store.path(weights_id)}")
     if record["source"] != weights["source"]:
         raise Unusable(f"holds another source: {record['source']}")
-    folder = Path(record["folder"]) if record.get("folder") else store.path(weights_id)
+    outside = Path(record["folder"]) if record.get("folder") else None
+    folder = outside or store.path(weights_id)
     wrong = manifest.disagreements(record["files"], weights.get("files") or {})
     wrong |= store.check(weights_id, deep=False, jobs=options.jobs, progress=options.progress) or {}
-    pieces = []
-    for name, entry in record["files"].items():
-        known = {a: entry[a] for a in digests.STRENGTH if entry.get(a)}
-        path = folder / entry.get("path", name)
-        pieces.append(transfer.local(name, path, entry["size"], known))
     if wrong:
-        raise Unusable(str(transfer.Damaged(f"the store {folder}", wrong)), final=not options.repair_store)
-    return Offer("store", str(folder), pieces)
+        # files that are not ours may come and go; our own copy does not decay without a reason that somebody must know
+        raise Unusable(str(Damaged(str(folder), wrong)), final=not options.repair_store and not outside)
+    return Offer(
+        "store", str(folder), store.pieces(folder, record["files"]), record["left_out"], record["notes"], outside
+    )
 
 
-def from_controller(weights: dict, places: Places, options) -> Offer:
+def from_folder(weights: dict) -> Offer:
+    """A folder of this host that the catalog names. Without hashes in the catalog it is believed the first time."""
+    folder = Path(weights["source"]["path"])
+    if not folder.is_dir():
+        raise Unusable(f"there is no folder {folder}")
+    files = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    for name, path in files.items():
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise Unusable(f"{folder}/{name} is a link that leads out of it, to {path.resolve()}")
+    return _offer("folder", str(folder), files, weights, lambda name: {}, folder)
+
+
+def from_cache(weights: dict, cache: Path) -> Offer:
+    """A Hugging Face cache of this host; the names of its blobs are the hashes that they are checked by."""
+    source = weights["source"]
+    cached = hub_cache.find(cache, source["repository"], source.get("revision"))
+    offer = _offer("cache", str(cached.folder), cached.files, weights, cached.expected, cached.folder)
+    offer.notes += cached.notes
+    return offer
+
+
+def _offer(source: str, where: str, files: dict[str, Path], weights: dict, expected: Callable, outside: Path) -> Offer:
+    selection = contents.of_folder(files, weights)
+    known = weights.get("files") or {}
+    pieces = []
+    for name in selection.files:
+        real = files[name].resolve()
+        pieces.append(
+            transfer.local(name, real, real.stat().st_size, expected(name) | digests.of_entry(known.get(name, {})))
+        )
+    return Offer(source, where, pieces, selection.left_out, selection.notes, outside.resolve())
+
+
+def from_controller(weights: dict, places: Places, options: Options) -> Offer:
     """What the controller pushed: adopted into the store, then offered from there."""
     files = places.pushed.get(weights["id"])
     if files is None:
         if not options.dry:
             places.store.withdraw(weights["id"], {})
-        raise Unusable("the wheel's member is to be pushed", push=True)
+        raise Unusable("only the controller can fetch it: to be pushed", push=True)
 
     def nowhere():
         raise FileNotFoundError(f"{weights['id']} was not pushed")
 
-    pieces = [Piece(name, entry["size"], nowhere, {digests.SHA256: entry["sha256"]}) for name, entry in files.items()]
+    pieces = [Piece(name, entry["size"], nowhere, digests.of_entry(entry)) for name, entry in files.items()]
     places.store.fill(weights, pieces, hashed=True, jobs=options.jobs, progress=options.progress)
-    return from_store(weights, places, options)
+    return from_store(weights, places.store, options)

@@ -1,44 +1,21 @@
 """The state of weights on a host: what is in memory, where the rest can come from, and making it so."""
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gauntlet.errors import GauntletError
 from gauntlet.weights import contents, manifest, space
-from gauntlet.weights.progress import Progress
+from gauntlet.weights.options import Options
 from gauntlet.weights.shelf import Shelf
 from gauntlet.weights.sources import Offer, Places, Unusable, offers
 from gauntlet.weights.transfer import Damaged
 
-VERIFY = ("always", "copy", "never")
-
-
-@dataclass
-class Options:
-    """`verify`: always (hash what is staged on every run), copy (hash while copying, later look at inode and times),
-    never (nothing is hashed, and the manifest says so). `repair_store`: a damaged store is filled again."""
-
-    verify: str = "always"
-    jobs: int = 0
-    evict: bool = False
-    repair_store: bool = True
-    dry: bool = False
-    progress: Progress = field(default_factory=Progress)
-
-    def __post_init__(self):
-        self.jobs = self.jobs or min(16, 2 * (os.cpu_count() or 1))
-
-    @property
-    def hashed(self) -> bool:
-        return self.verify != "never"
-
 
 def report(weights: dict, state: str, **more) -> dict:
-    """One line of the result: state is right, staged, would_stage, push, missing or damaged."""
-    empty = {"source": None, "where": None, "why": [], "bytes": 0, "seconds": 0.0, "wrong": {}, "resumed": []}
-    return {"id": weights["id"], "state": state} | empty | {"left_out": [], "notes": []} | more
+    """One line of the result: state is right, staged, would_stage, push, missing, damaged or absent."""
+    empty = {"source": None, "where": None, "why": [], "wrong": {}, "resumed": [], "left_out": [], "notes": []}
+    return {"id": weights["id"], "state": state, "bytes": 0, "seconds": 0.0, "gb_per_s": None} | empty | more
 
 
 def inspect(
@@ -46,7 +23,7 @@ def inspect(
 ) -> dict[str, str] | None:
     """What is wrong with a published snapshot -> {name: why}, {} when it is right, None when there is none.
 
-    `files`: entries that it must agree with (the store's manifest, or the catalog's list).
+    `files`: entries that it must agree with besides the catalog's (those of the store's manifest).
     """
     try:
         record = shelf.manifest(weights["id"])
@@ -55,62 +32,119 @@ def inspect(
     if record is None:
         return None
     if record["source"] != weights["source"]:
-        return dict.fromkeys(record["files"], f"of another source: {record['source']}") or {manifest.NAME: "empty"}
-    wrong = manifest.disagreements(record["files"], weights.get("files") or {}) | manifest.disagreements(
-        record["files"], files or {}
-    )
+        return {manifest.NAME: f"of another source: {record['source']}"}
+    wrong = manifest.disagreements(record["files"], weights.get("files") or {})
+    wrong |= manifest.disagreements(record["files"], files or {})
     return wrong | (shelf.check(weights["id"], deep=deep, jobs=options.jobs, progress=options.progress) or {})
+
+
+@dataclass
+class Plan:
+    """What is to be done for one of the weights; `offer` is None when the controller must push first."""
+
+    weights: dict
+    wrong: dict[str, str] | None
+    why: list[str] = field(default_factory=list)
+    offer: Offer | None = None
+
+    def about(self) -> dict:
+        found = {"why": self.why, "wrong": self.wrong or {}, "source": "controller"}
+        if self.offer:
+            found |= {"source": self.offer.source, "where": self.offer.where, "bytes": self.offer.bytes()}
+            found |= {"left_out": sorted(self.offer.left_out), "notes": self.offer.notes}
+        return found
 
 
 def present(weights: list[dict], mount: Shelf, places: Places, options: Options) -> dict:
     """Brings every snapshot into `mount` -> {"changed", "snapshots": [report], "evictable": {id: bytes}, "evicted"}.
 
-    All of it is inspected and has a source and room before the first byte moves. Raises GauntletError.
+    All of it is inspected, has a source and has room before the first byte moves. Raises GauntletError.
     """
-    reports, todo = [], []
-    for w in weights:
-        known = (places.store.manifest(w["id"]) or {}).get("files") if _readable(places.store, w) else None
-        wrong = inspect(mount, w, options, deep=options.verify == "always", files=known)
-        if wrong == {}:
-            reports.append(report(w, "right", source="memory", where=str(mount.path(w["id"]))))
+    wanted = {w["id"]: w for w in weights}
+    plans, reports = {}, {}
+    for w in wanted.values():
+        if (wrong := _memory(w, mount, places, options)) == {}:
+            modes = mount.modes(w["id"], repair=not options.dry)
+            reports[w["id"]] = report(w, "right", source="memory", where=str(mount.path(w["id"])), modes=modes)
         else:
-            reports.append(None)
-            todo.append((len(reports) - 1, w, wrong))
-    result = {"changed": bool(todo), "snapshots": reports, "evicted": {}}
-    result["evictable"] = {i: mount.size(i) for i in mount.ids() if i not in {w["id"] for w in weights}}
-    if options.evict and result["evictable"]:
-        result["changed"] = True
-        if not options.dry:
-            result["evicted"] = {i: mount.remove(i) for i in result["evictable"]}
-    for index, w, wrong in todo:
-        reports[index] = _stage(w, wrong, mount, places, options, result["evictable"] if not options.evict else {})
-    return result
+            plans[w["id"]] = _plan(w, wrong, places, options)
+    evictable = {i: mount.size(i) for i in mount.ids() if i not in wanted}
+    evicted = evictable if options.evict else {}
+    if not options.dry:
+        for weights_id in evicted:
+            mount.remove(weights_id)
+    if mount.root.is_dir():  # not in check mode on a fresh host
+        _require_room(plans, mount, places, evictable, options)
+    for weights_id, plan in plans.items():
+        reports[weights_id] = _carry_out(plan, mount, places, options)
+    changed = bool(plans or evicted) or any(r.get("modes") for r in reports.values())
+    for w in wanted.values():
+        if reports[w["id"]]["state"] in ("right", "staged"):
+            changed |= _keep_store(w, mount, places, options, reports[w["id"]])
+    snapshots = [reports[weights_id] for weights_id in wanted]
+    return {"changed": changed, "snapshots": snapshots, "evictable": evictable, "evicted": evicted}
 
 
-def _readable(store: Shelf, weights: dict) -> bool:
+def _memory(w: dict, mount: Shelf, places: Places, options: Options) -> dict[str, str] | None:
     try:
-        store.manifest(weights["id"])
+        stored = places.store.manifest(w["id"])
     except GauntletError:
-        return False
-    return True
+        stored = None
+    known = stored["files"] if stored and stored["source"] == w["source"] else None
+    return inspect(mount, w, options, deep=options.verify == "always", files=known)
 
 
-def _stage(w: dict, wrong: dict | None, mount: Shelf, places: Places, options: Options, evictable: dict) -> dict:
-    why = ["memory: nothing is staged" if wrong is None else "memory: " + _wrong(wrong)]
-    began = time.monotonic()
+def _plan(w: dict, wrong: dict | None, places: Places, options: Options) -> Plan:
+    plan = Plan(w, wrong, ["memory: nothing is staged" if wrong is None else "memory: " + _wrong(wrong)])
     try:
-        offer = _choose(w, places, options, why)
+        plan.offer = _choose(w, places, options, plan.why)
     except Unusable as error:
-        if error.push:
-            state = "would_stage" if options.dry else "push"
-            return report(w, state, source="controller", why=why, wrong=wrong or {})
-        raise
-    about = {"source": offer.source, "where": offer.where, "why": why, "wrong": wrong or {}}
-    about |= {"left_out": sorted(offer.left_out), "notes": offer.notes}
+        if not error.push:
+            raise
+    return plan
+
+
+def _choose(w: dict, places: Places, options: Options, why: list[str]) -> Offer:
+    """The first source that can give the whole snapshot; `why` gets a sentence for each that was asked."""
+    for source, ask in offers(w, places, options):
+        try:
+            offer = ask()
+        except GauntletError as error:
+            why.append(f"{source}: {error}")
+            if getattr(error, "push", False):
+                raise
+            if getattr(error, "final", False):
+                raise Unusable(f"{w['id']} is not staged; {why[-1]}") from error
+            continue
+        why.append(f"{source}: used, {offer.where}")
+        return offer
+    raise Unusable(f"{w['id']} can be had from nowhere; " + "; ".join(why))
+
+
+def _require_room(plans: dict[str, Plan], mount: Shelf, places: Places, evictable: dict, options: Options) -> None:
+    """For everything together, before the first byte. What a snapshot's own remains hold is counted as free."""
+    needed = sum(
+        max(0, (plan.offer.bytes() if plan.offer else plan.weights.get("size_bytes") or 0) - mount.size(weights_id))
+        for weights_id, plan in plans.items()
+    )
+    try:
+        if needed:
+            space.require(needed, mount.root, ", ".join(plans), memory=True)
+    except GauntletError as error:
+        if not evictable or options.evict:
+            raise
+        names = ", ".join(f"{i} ({space.human(size)})" for i, size in evictable.items())
+        raise GauntletError(f"{error}; not needed by what is planned: {names}; -e evict=true frees it") from error
+
+
+def _carry_out(plan: Plan, mount: Shelf, places: Places, options: Options) -> dict:
+    w, offer, began = plan.weights, plan.offer, time.monotonic()
     if options.dry:
-        return report(w, "would_stage", bytes=offer.bytes(), **about)
-    if wrong is not None:
-        mount.withdraw(w["id"], wrong)
+        return report(w, "would_stage", **plan.about())
+    if offer is None:
+        return report(w, "push", **plan.about())
+    if plan.wrong is not None:
+        mount.withdraw(w["id"], plan.wrong)
     try:
         filled = mount.fill(
             w,
@@ -120,42 +154,54 @@ def _stage(w: dict, wrong: dict | None, mount: Shelf, places: Places, options: O
             progress=options.progress,
             left_out=offer.left_out,
             notes=offer.notes,
-            whole=lambda folder: contents.require_whole(folder, w),
+            whole=lambda folder, names: contents.of_folder({name: folder / name for name in names}, w),
         )
     except Damaged as error:
-        damage = Damaged(f"{offer.source} ({offer.where})", error.files)
-        if offer.source != "store" or not options.repair_store:
-            raise damage from error
-        places.store.withdraw(w["id"], error.files)
-        options.progress.say(f"{damage}: to be had anew")
-        again = _stage(w, None, mount, places, options, evictable)
-        return again | {"why": [*why, str(damage), *again["why"]], "wrong": {**(wrong or {}), **again["wrong"]}}
-    except GauntletError as error:
-        if evictable:
-            names = ", ".join(f"{i} ({space.human(size)})" for i, size in evictable.items())
-            raise GauntletError(f"{error}; not needed by what is planned: {names}: -e evict=true frees it") from error
-        raise
+        return _damaged_source(plan, error, mount, places, options)
     seconds = time.monotonic() - began
-    return report(w, "staged", bytes=filled["bytes"], seconds=round(seconds, 3), resumed=filled["resumed"], **about)
+    if offer.outside and offer.source != "store" and options.hashed:
+        places.store.record(w, offer, filled["manifest"])
+    measured = {"bytes": filled["bytes"], "seconds": round(seconds, 3), "resumed": filled["resumed"]}
+    measured["gb_per_s"] = round(filled["bytes"] / seconds / 1e9, 3) if filled["bytes"] else None
+    return report(w, "staged", **plan.about() | measured)
 
 
-def _choose(w: dict, places: Places, options: Options, why: list[str]) -> Offer:
-    """The first source that can give the whole snapshot; `why` gets a sentence for each that was asked."""
-    last: Unusable | None = None
-    for source, ask in offers(w, places, options):
-        try:
-            offer = ask()
-        except Unusable as error:
-            why.append(f"{source}: {error}")
-            last = error
-            if error.final:
-                raise
-            continue
-        why.append(f"{source}: used, {offer.where}")
-        return offer
-    if last and last.push:
-        raise last
-    raise Unusable(f"{w['id']} can be had from nowhere: " + "; ".join(why))
+def _damaged_source(plan: Plan, error: Damaged, mount: Shelf, places: Places, options: Options) -> dict:
+    """Bytes that only reading showed to be wrong: the next source has its turn, where the store may be repaired."""
+    offer = plan.offer
+    damage = Damaged(f"{offer.source} {offer.where}", error.files)
+    if offer.source != "store" or not (options.repair_store or offer.outside):
+        raise damage from error
+    options.progress.say(f"{damage}: to be had anew")
+    places.store.withdraw(plan.weights["id"], error.files)
+    again = _plan(plan.weights, None, places, options)
+    again.why, again.wrong = [*plan.why, str(damage), *again.why[1:]], {**(plan.wrong or {}), **error.files}
+    return _carry_out(again, mount, places, options)
+
+
+def _keep_store(w: dict, mount: Shelf, places: Places, options: Options, line: dict) -> bool:
+    """A snapshot in memory whose store is gone or damaged is one reboot away from being lost: it is stored again."""
+    if w["source"]["kind"] == "local" or not (options.repair_store and options.hashed):
+        return False
+    stored = inspect(places.store, w, options, deep=False)
+    if stored == {}:
+        return False
+    why = _wrong(stored) if stored else "nothing was there"
+    if options.dry:
+        line["notes"] = [*line["notes"], f"would be stored again from memory ({why})"]
+        return True
+    record = mount.manifest(w["id"])
+    pieces = mount.pieces(mount.path(w["id"]), record["files"])
+    more = {"left_out": record["left_out"], "notes": record["notes"]}
+    try:
+        if stored is not None:
+            places.store.withdraw(w["id"], stored)
+        places.store.fill(w, pieces, hashed=True, jobs=options.jobs, progress=options.progress, **more)
+    except GauntletError as error:
+        line["notes"] = [*line["notes"], f"not in the store ({why}), so a reboot loses it: {error}"]
+        return False
+    line["notes"] = [*line["notes"], f"stored again from memory ({why})"]
+    return True
 
 
 def _wrong(wrong: dict[str, str]) -> str:
@@ -166,13 +212,13 @@ def verified(weights: list[dict], mount: Shelf, places: Places, options: Options
     """Looks and changes nothing: memory and store, by hash -> as `present`; states right, missing or damaged."""
     reports = []
     for w in weights:
-        wrong = {
-            where: inspect(shelf, w, options, deep=True)
-            for where, shelf in (("memory", mount), ("store", places.store))
-        }
-        why = [f"{where}: {'nothing there' if bad is None else _wrong(bad) or 'right'}" for where, bad in wrong.items()]
-        state = "missing" if wrong["memory"] is None else "damaged" if wrong["memory"] or wrong["store"] else "right"
-        reports.append(report(w, state, why=why, wrong={**(wrong["memory"] or {}), **(wrong["store"] or {})}))
+        memory, store = (inspect(shelf, w, options, deep=True) for shelf in (mount, places.store))
+        why = [
+            f"{where}: {'nothing there' if bad is None else _wrong(bad) or 'right'}"
+            for where, bad in (("memory", memory), ("store", store))
+        ]
+        state = "missing" if memory is None else "damaged" if memory or store else "right"
+        reports.append(report(w, state, why=why, wrong={**(memory or {}), **(store or {})}))
     return {"changed": False, "snapshots": reports, "evictable": {}, "evicted": {}}
 
 

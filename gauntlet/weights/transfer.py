@@ -36,6 +36,7 @@ class Piece:
     size: int
     open: Callable[[], BinaryIO]
     expected: dict = field(default_factory=dict)
+    path: Path | None = None  # of a file of this host
 
     def algorithms(self, hashed: bool) -> list[str]:
         """What is computed on the way: the cheapest that proves the file, and the one later checks are made with."""
@@ -50,7 +51,7 @@ def local(name: str, path: Path, size: int, expected: dict) -> Piece:
     def open_it() -> BinaryIO:
         return open(path, "rb", buffering=0, opener=lambda p, flags: os.open(p, flags | os.O_NOFOLLOW))
 
-    return Piece(name, size, open_it, expected)
+    return Piece(name, size, open_it, expected, path)
 
 
 def mismatch(found: dict, expected: dict) -> str | None:

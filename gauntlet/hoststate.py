@@ -1,12 +1,17 @@
-"""What Gauntlet remembers on a host across its reboots: which deployment was active, and in which boot it last worked.
+"""What a host remembers across its reboots: which units were up, and in which boot Gauntlet last worked on it.
 
-`active.json`: `{"deployment", "unit", "since", "boot_id"}`, there while a deployment is meant to be up.
+`active/<unit>.json`: `{"unit", "since", "boot_id"}`, written by the unit when it starts and removed when it ends other
+than by a shutdown; so after a reboot it says what was up, however the machine went down and whoever started the unit.
 `seen.json`: `{"boot_id", "utc"}`, written whenever Gauntlet has brought the host to its declared state.
-Both in /var/lib/gauntlet, which outlives a reboot; times are UTC, "2026-11-29T14:05:01Z".
+Both in /var/lib/gauntlet; times are UTC, "2026-11-29T14:05:01Z".
+
+A unit calls `python -m gauntlet.hoststate started|stopped UNIT`.
 """
 
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -21,33 +26,32 @@ def boot_id() -> str:
     return BOOT_ID.read_text().strip()
 
 
-def set_active(deployment: str, unit: str, folder: Path = FOLDER) -> None:
-    """Remembers the deployment that is up now, so that restage can bring it back after a reboot."""
-    _write(folder / "active.json", {"deployment": deployment, "unit": unit, "since": _now(), "boot_id": boot_id()})
+def started(unit: str, folder: Path = FOLDER) -> None:
+    _write(_record(unit, folder), {"unit": unit, "since": _now(), "boot_id": boot_id()})
 
 
-def clear_active(folder: Path = FOLDER) -> None:
-    """Nothing is meant to be up."""
-    (folder / "active.json").unlink(missing_ok=True)
+def stopped(unit: str, folder: Path = FOLDER) -> None:
+    _record(unit, folder).unlink(missing_ok=True)
 
 
-def active(folder: Path = FOLDER) -> dict | None:
-    """The deployment that is meant to be up; its `boot_id` is another than the host's after a reboot."""
-    return _read(folder / "active.json")
+def active(folder: Path = FOLDER) -> list[dict]:
+    """Units that are up, or were when the host went down (their `boot_id` is not the host's then), by name."""
+    return [record for path in sorted((folder / "active").glob("*.json")) if (record := _read(path))]
 
 
-def set_seen(folder: Path = FOLDER) -> bool:
-    """Remembers this boot -> whether it was another one than the last."""
-    last, now = seen(folder), boot_id()
-    if last and last["boot_id"] == now:
-        return False
-    _write(folder / "seen.json", {"boot_id": now, "utc": _now()})
-    return True
+def set_seen(folder: Path = FOLDER) -> None:
+    """Remembers that Gauntlet worked on this host in this boot."""
+    if (seen(folder) or {}).get("boot_id") != boot_id():
+        _write(folder / "seen.json", {"boot_id": boot_id(), "utc": _now()})
 
 
 def seen(folder: Path = FOLDER) -> dict | None:
     """The boot in which Gauntlet last worked on this host."""
     return _read(folder / "seen.json")
+
+
+def _record(unit: str, folder: Path) -> Path:
+    return folder / "active" / f"{unit}.json"
 
 
 def _now() -> str:
@@ -72,3 +76,20 @@ def _write(path: Path, content: dict) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(part, path)
+
+
+def _shutting_down() -> bool:
+    state = subprocess.run(["systemctl", "is-system-running"], capture_output=True, text=True)
+    return state.stdout.strip() == "stopping"
+
+
+def main() -> None:
+    what, unit = sys.argv[1:]
+    if what == "started":
+        started(unit)
+    elif not _shutting_down():
+        stopped(unit)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""The measuring client as a transient unit: it outlives whoever started it, and a second run finds it."""
+
+import json
+import secrets
+from pathlib import Path
+
+from gauntlet import attempt, services
+from gauntlet.errors import GauntletError
+
+
+class Client:
+    """The client of one host: at most one runs. `jobs` holds job.json and its progress."""
+
+    def __init__(self, jobs: Path, unit: str, python: str):
+        self.job_file, self.unit, self.python = jobs / "job.json", unit, python
+        self.progress = jobs / "job.progress.jsonl"
+
+    def job(self) -> dict | None:
+        return json.loads(self.job_file.read_text()) if self.job_file.exists() else None
+
+    def _show(self) -> dict[str, str]:
+        names = "LoadState,ActiveState,SubState,ExecMainStatus,Result"
+        shown = services.run("systemctl", "show", self.unit, f"--property={names}")
+        return dict(line.partition("=")[::2] for line in shown.stdout.splitlines())
+
+    def running(self) -> bool:
+        return not _over(self._show())
+
+    def start(self, job: dict, check: bool = False) -> dict:
+        """Start `job`, or attach to the client that measures the same start of the same deployment.
+
+        Raises GauntletError when the client of another job runs.
+        """
+        known = self.job()
+        if self.running():
+            if known is None or _which(known) != _which(job):
+                raise GauntletError(
+                    f"{self.unit} measures {_said(known)} now; wait for it, or 'systemctl stop {self.unit}' (finished "
+                    "attempts stay)"
+                )
+            return {"changed": False, "attached": True, **self.status(0)}
+        if check:
+            return {
+                "changed": True,
+                "attached": False,
+                "running": False,
+                "finished": False,
+                "attempts": [],
+                "offset": 0,
+            }
+        self.job_file.parent.mkdir(parents=True, exist_ok=True)
+        self.progress.unlink(missing_ok=True)
+        attempt.write_file(self.job_file, json.dumps({**job, "job_id": secrets.token_hex(8)}).encode())
+        services.run("systemctl", "stop", self.unit)  # an ended one that only remains
+        services.run("systemctl", "reset-failed", self.unit)
+        started = services.run(
+            "systemd-run", f"--unit={self.unit}", "--description=Gauntlet measuring client", "--remain-after-exit",
+            "--property=Type=exec", "--property=Restart=no", "--property=LimitNOFILE=65536",
+            self.python, "-m", "gauntlet.measure", str(self.job_file),
+        )  # fmt: skip
+        if started.returncode:
+            raise GauntletError(f"the measuring client cannot be started: {started.stderr.strip()}")
+        return {"changed": True, "attached": False, **self.status(0)}
+
+    def stop(self, check: bool = False) -> dict:
+        """Stop the client; what it has stored stays."""
+        running = self.running()
+        if running and not check:
+            services.run("systemctl", "stop", self.unit, timeout=120)
+        return {"changed": running, **self.status(0)}
+
+    def status(self, offset: int) -> dict:
+        """New progress since `offset`, whether the client has ended and how, and the attempts of its job."""
+        shown, job = self._show(), self.job() or {}
+        over = _over(shown)
+        lines, offset = self._lines(offset)
+        return {
+            "running": not over,
+            "finished": over,
+            "exit": int(shown.get("ExecMainStatus") or 0),
+            "lines": lines,
+            "offset": offset,
+            "attempts": self._attempts(job),
+            "job_id": job.get("job_id"),
+        }
+
+    def _lines(self, offset: int) -> tuple[list[dict], int]:
+        """Whole lines only: the client may be in the middle of one."""
+        if not self.progress.exists():
+            return [], 0
+        with self.progress.open("rb") as file:
+            file.seek(offset)
+            data = file.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        return [json.loads(line) for line in whole.splitlines()], offset + len(whole)
+
+    def _attempts(self, job: dict) -> list[str]:
+        found = []
+        for cell in job.get("cells", []):
+            results = Path(job["results"])
+            for made in attempt.finished(results, cell["id"], job["repeat"], job.get("closing", False)):
+                if made["job_id"] == job["job_id"]:
+                    found.append(f"{cell['id']}/{made['attempt']}")
+        return found
+
+
+def _over(shown: dict[str, str]) -> bool:
+    """--remain-after-exit keeps an ended unit 'active (exited)', so that its exit status can still be read."""
+    return shown.get("ActiveState") in (None, "inactive", "failed") or shown.get("SubState") == "exited"
+
+
+def _which(job: dict) -> tuple:
+    return job["host"], job["deployment"]["name"], job["repeat"], job.get("closing", False)
+
+
+def _said(job: dict | None) -> str:
+    return f"{job['deployment']['name']} (start {job['repeat']})" if job else "something unknown"

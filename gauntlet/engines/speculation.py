@@ -1,6 +1,6 @@
 """What SGLang's arguments say of speculative decoding, resolved as its releases resolve them.
 
-{'algorithm': 'DFLASH' | … | None, 'steps', 'topk', 'draft_tokens': verify width D or None, 'tree': bool, 'overlap': bool}
+{'algorithm': 'DFLASH' | … | None, 'steps', 'topk', 'draft_tokens': verify width D or None, 'tree', 'overlap': bool}
 Source: handle_speculative_decoding of the wheels 0.5.12 to 0.5.23 (server_args.py, arg_groups/speculative_hook.py),
 and pull request 29907 for DDTREE.
 """

@@ -85,9 +85,9 @@ def _candidates(shape: dict, arguments: dict, concurrency: int, tp: int, tps: tu
         if size > tp and fits({}, size):
             yield f"tp {tp} → {size}"
             break
-    if shape.get("linear") and (arguments.get("mamba-ssm-dtype") or shape["linear"]["dtype"]) == "float32":
-        if fits({"mamba-ssm-dtype": "bfloat16"}):
-            yield "mamba-ssm-dtype bfloat16 (changes numerics)"
+    state = shape.get("linear") and (arguments.get("mamba-ssm-dtype") or shape["linear"]["dtype"])
+    if state == "float32" and fits({"mamba-ssm-dtype": "bfloat16"}):
+        yield "mamba-ssm-dtype bfloat16 (changes numerics)"
     if not str(arguments.get("kv-cache-dtype") or "auto").startswith("fp8") and fits({"kv-cache-dtype": "fp8_e4m3"}):
         yield "kv-cache-dtype fp8_e4m3 (changes numerics)"
 

@@ -99,7 +99,7 @@ def _context(shape: dict, arguments: dict) -> int | None:
 
 
 def _fraction(arguments: dict, gpu_memory: float, tp: int, wanted: int | None) -> tuple[float, list[str]]:
-    """mem-fraction-static as given, or SGLang's heuristic (memory_hook.handle_gpu_memory_settings), which is estimated."""
+    """mem-fraction-static as given, or SGLang's heuristic (handle_gpu_memory_settings), which is estimated here."""
     if arguments.get("mem-fraction-static") is not None:
         return float(arguments["mem-fraction-static"]), []
     total = gpu_memory * 1024

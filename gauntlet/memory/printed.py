@@ -7,8 +7,10 @@ NUMBER = r"([\d.]+)"
 FINAL = re.compile(
     r"max_total_num_tokens=(\d+), .*?max_running_requests=(\d+), context_len=(\d+)(?:, available_gpu_mem=([\d.]+) GB)?"
 )
-POOL = re.compile(rf"(?:(\w+) )?KV Cache is allocated\.(?: dtype: ([\w.]+),)? #tokens: (\d+), (?:K size: {NUMBER} ?GB, V size: "
-                  rf"{NUMBER} ?GB|KV size: {NUMBER} ?GB)")  # fmt: skip
+POOL = re.compile(
+    r"(?:(\w+) )?KV Cache is allocated\.(?: dtype: ([\w.]+),)? #tokens: (\d+), "
+    rf"(?:K size: {NUMBER} ?GB, V size: {NUMBER} ?GB|KV size: {NUMBER} ?GB)"
+)
 STATES = re.compile(rf"Mamba Cache is allocated\. max_mamba_cache_size: (\d+), conv_state size: {NUMBER} ?GB,? "
                     rf"ssm_state size: {NUMBER} ?GB,?(?: intermediate_ssm_state_cache size: {NUMBER} ?GB,? "
                     rf"intermediate_conv_window_cache size: {NUMBER} ?GB)?")  # fmt: skip

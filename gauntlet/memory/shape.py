@@ -80,7 +80,7 @@ def _layer_counts(text: dict, layers: int, where: str) -> dict[str, int]:
 
 
 def _head_dim(text: dict, where: str) -> int | None:
-    """Stated, or hidden size over heads; several families state another size than that quotient. None: it is not said."""
+    """Stated, or hidden size over heads; several families state another size. None: it is not said."""
     hidden, heads = text.get("hidden_size"), text.get("num_attention_heads")
     if text.get("head_dim") or not (hidden and heads):
         return text.get("head_dim")

@@ -101,6 +101,7 @@ def predicted(shape, arguments, printed, drafter=None):
     )  # fmt: skip
 
 
+DRAFTING = {"speculative-algorithm": "DFLASH"}
 HYBRID = {**QWEN, "multimodal": False}
 DENSE = memory.shape({
     "architectures": ["Qwen3ForCausalLM"], "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8,
@@ -119,9 +120,9 @@ class TestRecordings:
         ("name", "shape", "arguments", "drafter", "slots"),
         [
             ("hybrid-ar", HYBRID, {"max-running-requests": 8}, None, 193),
-            ("hybrid-dflash-maxreq4", HYBRID, {"max-running-requests": 4, "speculative-algorithm": "DFLASH"}, DRAFTER, 47),
+            ("hybrid-dflash-maxreq4", HYBRID, {"max-running-requests": 4, **DRAFTING}, DRAFTER, 47),
             ("ar-8b", DENSE, {}, None, None),
-            ("dflash-8b", DENSE, {"speculative-algorithm": "DFLASH"}, DRAFTER, None),
+            ("dflash-8b", DENSE, DRAFTING, DRAFTER, None),
             (
                 "eagle3-tree-simulated",
                 DENSE,

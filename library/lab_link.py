@@ -93,9 +93,7 @@ def join(one: End, other: End) -> None:
     for end in (one, other):
         if end.there():
             end.ip("link", "delete", end.interface)
-    one.ip(
-        "link", "add", one.interface, "type", "veth", "peer", "name", other.interface, "netns", str(other.pid)
-    )
+    one.ip("link", "add", one.interface, "type", "veth", "peer", "name", other.interface, "netns", str(other.pid))
     one.configure()
     other.configure()
 

@@ -28,6 +28,11 @@ options:
   image:
     description: Root that a new host is copied from; needed for O(state=present).
     type: path
+  additions:
+    description: Folders whose content is laid over the copy when the host is made.
+    type: list
+    elements: path
+    default: []
   supervisor:
     description: Program that holds the namespaces and runs systemd-nspawn; needed for O(state=present).
     type: path
@@ -61,7 +66,7 @@ pid:
   type: int
   returned: when the host is up
 image:
-  description: Key of the image that the host was made from.
+  description: Key of the image that the host was made from, and the names of the additions.
   type: str
   returned: when the host exists
 """
@@ -125,10 +130,16 @@ def observe(folder: Path) -> str:
     return "up" if answers(machine) else "silent"
 
 
-def make(folder: Path, name: str, image: Path) -> None:
+def made_from(image: Path, additions: list[Path]) -> str:
+    return " ".join([image.parent.name, *(addition.name for addition in additions)])
+
+
+def make(folder: Path, name: str, image: Path, additions: list[Path]) -> None:
     """A root of the host's own, with its identity and the keys; `image` is written last: it says that all is there."""
     root = folder / "root"
     subprocess.run(["cp", "--archive", "--reflink=auto", str(image), str(root)], check=True)
+    for addition in additions:
+        subprocess.run(["cp", "--recursive", "--no-dereference", f"{addition}/.", str(root)], check=True)
     (root / "etc/machine-id").write_text(uuid.uuid4().hex + "\n")
     (root / "etc/hostname").write_text(name + "\n")
     (root / "etc/hosts").write_text(f"127.0.0.1 localhost {name}\n::1 localhost\n")
@@ -140,7 +151,7 @@ def make(folder: Path, name: str, image: Path) -> None:
     authorized.write_text((folder / "id_ed25519.pub").read_text())
     host_key = (root / "etc/ssh/ssh_host_ed25519_key.pub").read_text()
     (folder / "known_hosts").write_text(f"{name} {host_key}")
-    (folder / "image").write_text(image.parent.name + "\n")
+    (folder / "image").write_text(made_from(image, additions) + "\n")
 
 
 def wait_for_ssh(folder: Path, timeout: float) -> bool:
@@ -212,13 +223,14 @@ def remove(folder: Path) -> None:
         folder.parent.rmdir()  # the last host takes the labs' folder along
 
 
-def converge(state: str, folder: Path, name: str, image: Path, supervisor: Path, timeout: int) -> None:
-    """Bring the host to `state`, whatever it is in; raises LabError, CalledProcessError, OSError."""
-    if state == "absent":
-        halt(folder, patience=0)
-        remove_cgroups(name)
-        remove(folder)
-        return
+def take_away(folder: Path, name: str) -> None:
+    halt(folder, patience=0)
+    remove_cgroups(name)
+    remove(folder)
+
+
+def bring_up(folder: Path, name: str, image: Path, additions: list[Path], supervisor: Path, timeout: int) -> None:
+    """Make and boot what is not there, whatever is; raises LabError, CalledProcessError, OSError."""
     if wait_for_ssh(folder, HALT_SECONDS):  # it was only rebooting
         return
     halt(folder, patience=HALT_SECONDS)
@@ -226,7 +238,7 @@ def converge(state: str, folder: Path, name: str, image: Path, supervisor: Path,
     if not (folder / "image").is_file():
         for leftover in folder.iterdir():
             subprocess.run(["rm", "--recursive", "--force", "--one-file-system", leftover], check=True)
-        make(folder, name, image)
+        make(folder, name, image, additions)
     boot(folder, name, supervisor, timeout)
 
 
@@ -237,6 +249,7 @@ def main() -> None:
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
             "folder": {"type": "path", "default": "/var/lib/gauntlet-lab"},
             "image": {"type": "path"},
+            "additions": {"type": "list", "elements": "path", "default": []},
             "supervisor": {"type": "path"},
             "timeout": {"type": "int", "default": 30},
         },
@@ -253,6 +266,7 @@ def main() -> None:
         module.fail_json(msg="systemd-nspawn is not installed; scripts/bootstrap installs what lab hosts need")
     folder = Path(params["folder"]) / name
     image, supervisor = (Path(params[given] or "") for given in ("image", "supervisor"))
+    additions = [Path(given) for given in params["additions"]]
     wanted = "up" if state == "present" else "absent"
     was = observe(folder)
     changed = was != wanted
@@ -260,7 +274,10 @@ def main() -> None:
     if changed and not module.check_mode:
         try:
             with locked(folder):
-                converge(state, folder, name, image, supervisor, params["timeout"])
+                if state == "present":
+                    bring_up(folder, name, image, additions, supervisor, params["timeout"])
+                else:
+                    take_away(folder, name)
         except (LabError, OSError) as error:
             module.fail_json(msg=str(error), was=was)
         except subprocess.CalledProcessError as error:
@@ -270,9 +287,9 @@ def main() -> None:
         result["pid"] = machine.pid
     with contextlib.suppress(OSError):
         result["image"] = (folder / "image").read_text().strip()
-        if state == "present" and result["image"] != image.parent.name:
+        if state == "present" and result["image"] != made_from(image, additions):
             module.warn(
-                f"lab host '{name}' was made from {result['image']}, not from {image.parent.name}; "
+                f"lab host '{name}' was made from {result['image']}, not from {made_from(image, additions)}; "
                 "to make it anew, remove it first with lab_state=absent"
             )
     module.exit_json(**result)

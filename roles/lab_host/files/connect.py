@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "module_utils"))
 
-import lab_record  # noqa: E402
+import lab_record
 
 CHUNK = 1 << 18
 DISCONNECT, SERVICE_NOT_AVAILABLE = 1, 7  # RFC 4253, 11.1
@@ -37,7 +37,7 @@ def pipe(remote: socket.socket) -> None:
                 if not data:
                     return
                 while data:
-                    data = data[os.write(1, data):]
+                    data = data[os.write(1, data) :]
             else:
                 data = os.read(0, CHUNK)
                 if data:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "module_utils"))
 
-import lab_record  # noqa: E402
+import lab_record
 
 CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWNET = 0x00020000, 0x20000000, 0x40000000
 MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REC, MS_PRIVATE = 2, 4, 8, 0x4000, 0x40000
@@ -48,13 +48,24 @@ def loopback_up() -> None:
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 
 
-def boot(folder: Path, name: str) -> subprocess.Popen:
+def boot(folder: Path, name: str) -> int:
     command = [
-        "systemd-nspawn", "--quiet", "--machine", name, "--directory", folder / "root", "--boot",
-        "--register=no", "--keep-unit", "--console=pipe", "--network-namespace-path=/proc/self/ns/net",
-        "--resolv-conf=off", "--timezone=off", "--link-journal=no",
+        "systemd-nspawn",
+        "--quiet",
+        "--machine",
+        name,
+        "--directory",
+        folder / "root",
+        "--boot",
+        "--register=no",
+        "--keep-unit",
+        "--console=pipe",
+        "--network-namespace-path=/proc/self/ns/net",
+        "--resolv-conf=off",
+        "--timezone=off",
+        "--link-journal=no",
     ]
-    return subprocess.Popen(command, env={**os.environ, "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"})
+    return subprocess.Popen(command, env={**os.environ, "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"}).pid
 
 
 def supervise(folder: Path, name: str) -> int:
@@ -63,17 +74,24 @@ def supervise(folder: Path, name: str) -> int:
     cgroup = CGROUPS / f"gauntlet-lab-{name}"
     cgroup.mkdir(exist_ok=True)
     (cgroup / "cgroup.procs").write_text("0")  # ourselves
+    nspawn, stopping = None, False
+
+    def stop(*_: object) -> None:
+        nonlocal stopping
+        stopping = True
+        if nspawn:
+            os.kill(nspawn, signal.SIGTERM)  # a clean halt of the system inside
+
+    signal.signal(signal.SIGTERM, stop)  # the first process of a pid namespace ignores what it does not handle
     while True:
         nspawn = boot(folder, name)
-        # the first process of a pid namespace ignores what it does not handle; SIGTERM makes nspawn halt cleanly
-        signal.signal(signal.SIGTERM, lambda *_: nspawn.terminate())
         while True:
-            pid, status = os.wait()
-            if pid == nspawn.pid:
+            ended, status = os.wait()  # as the first process we also reap what others orphaned
+            if ended == nspawn:
                 break
-        nspawn.returncode = code = os.waitstatus_to_exitcode(status)
-        if code != REBOOT:
-            return code
+        nspawn = None
+        if os.waitstatus_to_exitcode(status) != REBOOT or stopping:
+            return os.waitstatus_to_exitcode(status)
 
 
 def main(folder: Path, name: str) -> int:

@@ -13,6 +13,14 @@ class HostError(ValueError):
     """A host that cannot be read or set as asked, as one clear sentence."""
 
 
+class Absent(HostError):
+    """What is asked about does not exist on this host: reported, not a fault."""
+
+
+class Unreadable(HostError):
+    """It exists, and this user or this container may not see it."""
+
+
 class Host:
     """Files below `root`; commands only from below it too, so a test's root never touches the real machine.
 
@@ -80,24 +88,36 @@ class Host:
         except OSError:
             return None
 
-    def command(self, *argv: str, timeout: float = 20) -> str | None:
-        """Standard output of a command in the C locale; None where it is absent, fails or takes too long."""
+    def run(self, *argv: str, timeout: float = 20) -> tuple[int, str, str]:
+        """(exit status, standard output, standard error) of a command in the C locale; 127 where it is absent."""
         program = self.which(argv[0])
         if program is None:
-            return None
+            return 127, "", f"{argv[0]} is not installed"
         try:
             done = subprocess.run(
                 [program, *argv[1:]],
                 env={"PATH": SEARCH_PATH, "LC_ALL": "C", "LANG": "C"},
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
+                capture_output=True,
                 timeout=timeout,
                 check=False,
             )
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else None
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return 126, "", str(error)
+        return done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace").strip()
+
+    def command(self, *argv: str, timeout: float = 20) -> str | None:
+        """What a command prints; None where it is absent, fails or takes too long."""
+        status, output, _ = self.run(*argv, timeout=timeout)
+        return output if status == 0 else None
+
+    def write(self, name: str, content: str) -> None:
+        """Write into a file of the kernel. Raises HostError that says why it was refused."""
+        try:
+            with open(self.path(name), "w", encoding="utf-8") as file:
+                file.write(content)
+        except OSError as error:
+            raise HostError(f"{name} refuses {content!r}: {error.strerror}") from error
 
     def which(self, program: str) -> str | None:
         for folder in SEARCH_PATH.split(":"):

@@ -1,0 +1,145 @@
+"""A host brought to its declared settings, and back."""
+
+from __future__ import annotations
+
+from . import place
+from .files import keep, replace, tell
+from .host import Host, HostError
+from .kinds import make
+from .record import RECORD, Change, Record, lock
+from .settings import Setting
+
+
+def here(host: Host, specs: list[dict], groups: list[str], hypervisor: str | None, simulated: bool) -> list[dict]:
+    """The wanted settings that this host may be given. `groups` are its own among `hypervisors` and `inference`.
+
+    A setting's `where` is `hypervisor` (the machine's kernel and hardware) or `guest` (the system that runs the
+    engine); bare metal is both. What the host is gets detected. Raises HostError where the inventory asks a container
+    for what only its machine has, or a Proxmox node for what its guests do.
+    """
+    inside = place.container(host)
+    other = hypervisor or "its hypervisor"
+    if inside and not simulated and "hypervisors" in groups:
+        raise HostError(
+            f"this host is a container ({inside}) and is in the inventory group hypervisors: kernel, PCIe and GPU "
+            f"settings belong to the machine; put {other} into hypervisors and leave this host in inference"
+        )
+    if place.is_proxmox(host) and "inference" in groups and "hypervisors" not in groups:
+        raise HostError(
+            "this host is a Proxmox node and is only in the inventory group inference: engines run in its containers; "
+            "put the container into inference and this node into hypervisors"
+        )
+    chosen = []
+    for spec in specs:
+        if not spec["enabled"]:
+            continue
+        if spec["where"] == "hypervisor" and "hypervisors" not in groups:
+            if inside and spec.get("asked"):
+                raise HostError(
+                    f"setting {spec['name']} was asked of a container ({inside}), where it cannot be set: run it on "
+                    f"{other} (host_tuning_settings of the group hypervisors)"
+                )
+            continue
+        if spec["where"] == "guest" and "inference" not in groups:
+            continue
+        chosen.append(spec)
+    return chosen
+
+
+def apply(host: Host, specs: list[dict], check: bool = False, simulated: bool = False) -> Change:
+    """Bring the host to `specs`, and to nothing else that Gauntlet ever set; an empty list is the way back.
+
+    Every value is compared first and read back afterwards. What a host refuses is in `refused`, the rest is done.
+    """
+    wanted = [s for s in (make(host, spec) for spec in specs) if s.written]
+    with lock(host, check):
+        record = Record(host)
+        change = Change(check, record)
+        now = {setting.name: setting.found() for setting in wanted}
+        _refuse_two_settings_of_one_target(wanted, now)
+        _give_back(host, record, wanted, now, change)
+        to_read_anew = keep(host, wanted, simulated, change)
+        _set(record, wanted, now, change)
+        record.simulated = sorted(s.name for s in wanted) if simulated else []
+        if not check:
+            tell(host, to_read_anew)
+            _read_back(wanted, change)
+        replace(host, RECORD, record.text(), change, quiet=True)
+    return change
+
+
+def set_again(host: Host, specs: list[dict], simulated: bool) -> Change:
+    """The values that a reboot or a new device lost; no file but the record is touched."""
+    inside = place.container(host)
+    if inside and not simulated:
+        raise HostError(f"this host is a container ({inside}): its machine's settings are not set from here")
+    wanted = [make(host, spec) for spec in specs]
+    with lock(host, check=False):
+        record = Record(host)
+        change = Change(False, record)
+        _set(record, wanted, {setting.name: setting.found() for setting in wanted}, change)
+        _read_back(wanted, change)
+        replace(host, RECORD, record.text(), change, quiet=True)
+    return change
+
+
+def _set(record: Record, wanted: list, now: dict, change: Change) -> None:
+    for setting in wanted:
+        _remember(record, setting, now[setting.name])
+        for target, value in now[setting.name].items():
+            if isinstance(value, str) and not setting.holds(target, value):
+                change.write(setting, target, value, setting.wanted(target))
+
+
+def _refuse_two_settings_of_one_target(wanted: list, now: dict) -> None:
+    owner: dict = {}
+    for setting in wanted:
+        for target in now[setting.name]:
+            key = (setting.spec["kind"], setting.spec.get("field"), target)
+            if key in owner:
+                raise HostError(f"settings {owner[key]} and {setting.name} both set {target}; switch one of them off")
+            owner[key] = setting.name
+
+
+def _give_back(host: Host, record: Record, wanted: list, now: dict, change: Change) -> None:
+    """Original values for what was set once and is not wanted any more: a setting, or a device of its selection."""
+    kept = {s.name: set(now[s.name]) for s in wanted}
+    kind = {s.name: s.spec["kind"] for s in wanted}
+    for name, entry in list(record.settings.items()):
+        old = make(host, entry["spec"])
+        still = kept.get(name, set()) if kind.get(name) == entry["spec"]["kind"] else set()
+        gone = {target: original for target, original in entry["originals"].items() if target not in still}
+        if gone:
+            found = old.found()
+            for target, original in gone.items():
+                value = found.get(target)
+                same = old.identity(target) == original["identity"]
+                if isinstance(value, str) and same and value != original["value"]:
+                    change.write(old, target, value, original["value"])
+                del entry["originals"][target]
+        if name not in kept:
+            del record.settings[name]
+    record.refused = {key: value for key, value in record.refused.items() if key.split(" ")[0] in kept}
+
+
+def _remember(record: Record, setting: Setting, found: dict) -> None:
+    entry = record.settings.setdefault(setting.name, {"originals": {}})
+    entry["spec"] = setting.spec
+    for target, value in found.items():
+        identity = setting.identity(target)
+        known = entry["originals"].get(target)
+        if isinstance(value, str) and (known is None or known["identity"] != identity):
+            entry["originals"][target] = {"value": value, "identity": identity}
+
+
+def _read_back(wanted: list, change: Change) -> None:
+    """What was written and is not there afterwards was refused without a word."""
+    for setting in wanted:
+        asked = [c for c in change.targets if c["setting"] == setting.name]
+        found = setting.found() if asked else {}
+        for one in asked:
+            value = found.get(one["target"])
+            if not isinstance(value, str) or not setting.holds(one["target"], value):
+                sentence = f"{setting.name}: {one['target']} reads {value} after {one['after']} was written"
+                change.refuse(f"{setting.name} {one['target']}", one["after"], sentence)
+                change.targets.remove(one)

@@ -1,0 +1,91 @@
+"""A host looked at: every setting wanted, found, and kept where; the tuning profile that follows."""
+
+from __future__ import annotations
+
+import json
+
+from . import place
+from .files import WANTED
+from .host import Absent, Host
+from .kinds import make
+from .record import Record
+from .settings import BOOT_UNIT
+
+OK, DIFFERS, UNREADABLE, NOT_HERE, OFF = "ok", "differs", "cannot be read here", "not here", "off"
+
+
+def verify(host: Host, specs: list[dict], groups: list[str]) -> list[dict]:
+    """One entry a setting: {"setting", "title", "where", "written", "verdict", "items": [item, …]}; changes nothing.
+
+    item: {"target", "wanted", "found", "verdict", "why", "kept", "how"}. Verdicts: ok, differs, cannot be read here,
+    not here (this host has no such key or device), off (not wanted, or a guest's on a machine that runs no engine). A
+    setting's own is the worst of its items'. `groups` are the host's; a host of no group is judged by what it is.
+    """
+    engine_here = "inference" in groups or not (groups or place.is_proxmox(host))
+    wanted_at_boot = json.loads(host.text(WANTED) or "{}").get("settings", [])
+    at_boot = {spec["name"]: spec["wanted"] for spec in wanted_at_boot}
+    report = []
+    for spec in specs:
+        setting = make(host, spec)
+        enabled = spec["enabled"] and (spec["where"] != "guest" or engine_here)
+        items = []
+        for target, value in setting.found().items() if enabled else ():
+            item = {"target": target, "wanted": setting.wanted(target), "found": None, "why": None, "how": None}
+            if isinstance(value, str):
+                item.update(found=value, verdict=OK if setting.holds(target, value) else DIFFERS)
+            else:
+                item.update(verdict=NOT_HERE if isinstance(value, Absent) else UNREADABLE, why=str(value))
+            item["kept"] = setting.kept(target)
+            if item["kept"] is None and setting.at_boot and at_boot.get(spec["name"]) == spec.get("wanted"):
+                item["kept"] = BOOT_UNIT
+            if item["verdict"] == DIFFERS:
+                item["how"] = setting.how(target)
+            items.append(item)
+        report.append(
+            {
+                "setting": spec["name"],
+                "title": spec.get("title", spec["name"]),
+                "where": spec["where"],
+                "written": setting.written,
+                "verdict": _worst(items) if enabled else OFF,
+                "items": items,
+            }
+        )
+    return report
+
+
+def _worst(items: list[dict]) -> str:
+    verdicts = {item["verdict"] for item in items}
+    for verdict in (DIFFERS, UNREADABLE, OK):
+        if verdict in verdicts:
+            return verdict
+    return NOT_HERE
+
+
+def profile(host: Host, report: list[dict]) -> str:
+    """The tuning that was observed, of the settings that can be set: `tuned` when all are as wanted, `stock` when some
+    are not and Gauntlet has set nothing here, `mixed` when it has and something moved, `unknown` when one cannot be
+    read (a container asks its hypervisor)."""
+    verdicts = {entry["verdict"] for entry in report if entry["written"]}
+    if DIFFERS in verdicts:
+        return "mixed" if Record(host).settings else "stock"
+    if UNREADABLE in verdicts:
+        return "unknown"
+    return "tuned" if OK in verdicts else "stock"
+
+
+def faults(host: Host, report: list[dict], hypervisor: str | None) -> list[str]:
+    """Why a verification fails: what differs, and what could not be read though this is the place to read it."""
+    inside = place.container(host)
+    sentences = []
+    for entry in report:
+        elsewhere = inside and entry["where"] == "hypervisor"
+        for item in entry["items"]:
+            if item["verdict"] == DIFFERS:
+                at = f" (on {hypervisor or 'its hypervisor'})" if elsewhere else ""
+                sentences.append(
+                    f"{entry['setting']}: {item['target']} is {item['found']}, wanted {item['wanted']}{at}"
+                )
+            elif item["verdict"] == UNREADABLE and not elsewhere:
+                sentences.append(f"{entry['setting']}: {item['target']} cannot be read here: {item['why']}")
+    return sentences

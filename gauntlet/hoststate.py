@@ -2,7 +2,8 @@
 
 `active/<unit>.json`: `{"unit", "since", "boot_id"}`, written by the unit when it starts and removed when it ends other
 than by a shutdown; so after a reboot it says what was up, however the machine went down and whoever started the unit.
-`seen.json`: `{"boot_id", "utc"}`, written whenever Gauntlet has brought the host to its declared state.
+`seen.json`: `{"boot_id", "utc", "facts"}`, written whenever Gauntlet has brought the host to its declared state; the
+facts are what a later look is compared with.
 Both in /var/lib/gauntlet; times are UTC, "2026-11-29T14:05:01Z".
 
 A unit calls `python -m gauntlet.hoststate started|stopped UNIT`.
@@ -27,7 +28,7 @@ def boot_id() -> str:
 
 
 def started(unit: str, folder: Path = FOLDER) -> None:
-    _write(_record(unit, folder), {"unit": unit, "since": _now(), "boot_id": boot_id()})
+    _write(_record(unit, folder), {"unit": unit, "since": utc(), "boot_id": boot_id()})
 
 
 def stopped(unit: str, folder: Path = FOLDER) -> None:
@@ -39,10 +40,11 @@ def active(folder: Path = FOLDER) -> list[dict]:
     return [record for path in sorted((folder / "active").glob("*.json")) if (record := _read(path))]
 
 
-def set_seen(folder: Path = FOLDER) -> None:
-    """Remembers that Gauntlet worked on this host in this boot."""
-    if (seen(folder) or {}).get("boot_id") != boot_id():
-        _write(folder / "seen.json", {"boot_id": boot_id(), "utc": _now()})
+def set_seen(facts: dict, folder: Path = FOLDER) -> None:
+    """Remembers that Gauntlet worked on this host in this boot, and the facts as they were."""
+    last = seen(folder) or {}
+    if (last.get("boot_id"), last.get("facts")) != (boot_id(), facts):
+        _write(folder / "seen.json", {"boot_id": boot_id(), "utc": utc(), "facts": facts})
 
 
 def seen(folder: Path = FOLDER) -> dict | None:
@@ -54,8 +56,9 @@ def _record(unit: str, folder: Path) -> Path:
     return folder / "active" / f"{unit}.json"
 
 
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+def utc(seconds: float | None = None) -> str:
+    """A moment (seconds since the epoch; None is now) as it is stored and shown."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 def _read(path: Path) -> dict | None:

@@ -38,6 +38,10 @@ options:
     type: list
     elements: path
     default: []
+  results:
+    description: The folder of results; that its disk is mounted now is remembered, to be compared after a reboot.
+    type: path
+    default: /var/lib/gauntlet/results
   verify:
     description:
       - V(always) hashes what is staged on every run. V(copy) hashes while copying, and later hashes only files whose
@@ -119,6 +123,7 @@ SPEC = {
     "mount": {"type": "path", "default": "/srv/gauntlet/models"},
     "store": {"type": "path", "default": "/var/lib/gauntlet/store"},
     "caches": {"type": "list", "elements": "path", "default": []},
+    "results": {"type": "path", "default": "/var/lib/gauntlet/results"},
     "verify": {"type": "str", "choices": ["always", "copy", "never"], "default": "always"},
     "jobs": {"type": "int", "default": 0},
     "evict": {"type": "bool", "default": False},
@@ -132,6 +137,7 @@ SPEC = {
 def main():
     module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
+        from gauntlet import hoststate, restage
         from gauntlet.errors import GauntletError
         from gauntlet.weights import lock, staging
         from gauntlet.weights.options import Options
@@ -160,6 +166,8 @@ def main():
             caches = [Path(folder) for folder in asked["caches"]]
             places = Places(store=store, caches=caches, pushed=asked["pushed"])
             result = staging.STATES[asked["state"]](asked["weights"], mount, places, options)
+        if asked["state"] == "present" and changes:
+            hoststate.set_seen(restage.facts(Path(asked["results"])))
     except GauntletError as error:
         module.fail_json(msg=str(error))
     module.exit_json(store=str(store.root), **result)

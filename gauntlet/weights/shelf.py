@@ -105,7 +105,7 @@ class Shelf:
         for piece in pieces:
             safe_name(piece.name)
         self._keep_only(staging, {piece.name for piece in pieces})
-        files = self._resume(staging, pieces, hashed, jobs, progress)
+        files = self._resume(staging, pieces, jobs, progress)
         todo = [piece for piece in pieces if piece.name not in files]
         needed = sum(piece.size for piece in todo)
         space.require(needed, self.root, weights_id, memory=self.memory)
@@ -164,12 +164,13 @@ class Shelf:
         self._remove(self.staging(weights_id))
         return freed
 
-    def _resume(self, staging: Path, pieces: list[Piece], hashed: bool, jobs: int, progress: Progress) -> dict:
+    def _resume(self, staging: Path, pieces: list[Piece], jobs: int, progress: Progress) -> dict:
+        """Entries of the files that are there already and are proven by a hash; the others are gone afterwards."""
         there = [piece for piece in pieces if (staging / piece.name).is_file()]
         if not there:
             return {}
         progress.start("resume", staging.name.removeprefix(STAGING), sum(p.size for p in there), len(there))
-        found, wrong = transfer.known(staging, there, hashed=hashed, jobs=jobs, progress=progress)
+        found, wrong = transfer.known(staging, there, jobs=jobs, progress=progress)
         for name in wrong:
             (staging / name).unlink()
         return found

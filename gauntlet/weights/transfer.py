@@ -183,20 +183,25 @@ def sync(path: Path) -> None:
 
 
 def known(
-    folder: Path, pieces: list[Piece], *, hashed: bool, jobs: int, progress: Progress
+    folder: Path, pieces: list[Piece], *, jobs: int, progress: Progress
 ) -> tuple[dict[str, dict], dict[str, str]]:
-    """Files that are in `folder` already -> (entries as `run` gives them, {name: why} of the wrong ones)."""
+    """Files that are in `folder` already -> (entries as `run` gives them, {name: why} of the ones not proven)."""
     found, wrong = {}, {}
 
     def look(piece: Piece) -> None:
         path = folder / piece.name
-        size = os.lstat(path).st_size
-        digest = digests.of_file(path, piece.algorithms(hashed), progress.add) if size == piece.size else {}
-        why = f"{size} bytes, should be {piece.size}" if size != piece.size else mismatch(digest, piece.expected)
+        size, found_digests = os.lstat(path).st_size, {}
+        if not piece.expected:
+            why = "no hash of it is known"
+        elif size != piece.size:
+            why = f"{size} bytes, should be {piece.size}"
+        else:
+            found_digests = digests.of_file(path, piece.algorithms(True), progress.add)
+            why = mismatch(found_digests, piece.expected)
         if why:
             wrong[piece.name] = why
         else:
-            found[piece.name] = {"size": size, **piece.expected, **digest}
+            found[piece.name] = {"size": size, **piece.expected, **found_digests}
         progress.file_done()
 
     _each(look, pieces, jobs)

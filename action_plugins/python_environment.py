@@ -28,7 +28,8 @@ class ActionModule(ActionBase):
             path = Path(name)
             if not path.is_file():
                 raise GauntletError(f"there is no lock {path} on the controller")
-            locked += wheelhouse.pins(path.read_text(), target, str(name))
+            lines = wheelhouse.pins(path.read_text(), target, str(name))
+            locked += [line for line in lines if line not in locked]
         for name in arguments.get("wheels") or []:
             local.update([wheelhouse.pin_of(Path(name))])
         if arguments.get("own"):

@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 
 from gauntlet.errors import GauntletError
+from gauntlet.supervisor import Supervisor
 
 # what people write is in their language; what is parsed must not be
 PLAIN = {**os.environ, "LC_ALL": "C", "SYSTEMD_COLORS": "0", "SYSTEMD_PAGER": "cat"}
@@ -114,6 +115,6 @@ def _message(entry: dict) -> str:
     return bytes(message).decode(errors="replace") if isinstance(message, list) else str(message)
 
 
-def manager() -> Systemd:
+def manager() -> Systemd | Supervisor:
     """The service manager of this host."""
-    return Systemd()
+    return Systemd() if Path("/run/systemd/system").is_dir() else Supervisor()

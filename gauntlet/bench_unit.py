@@ -2,6 +2,7 @@
 
 import json
 import secrets
+import time
 from pathlib import Path
 
 from gauntlet import attempt, services
@@ -18,13 +19,8 @@ class Client:
     def job(self) -> dict | None:
         return json.loads(self.job_file.read_text()) if self.job_file.exists() else None
 
-    def _show(self) -> dict[str, str]:
-        names = "LoadState,ActiveState,SubState,ExecMainStatus,Result"
-        shown = services.run("systemctl", "show", self.unit, f"--property={names}")
-        return dict(line.partition("=")[::2] for line in shown.stdout.splitlines())
-
     def running(self) -> bool:
-        return not _over(self._show())
+        return not services.manager().ended(self.unit)[0]
 
     def start(self, job: dict, check: bool = False) -> dict:
         """Start `job`, or attach to the client that measures the same start of the same deployment.
@@ -35,8 +31,7 @@ class Client:
         if self.running():
             if known is None or _which(known) != _which(job):
                 raise GauntletError(
-                    f"{self.unit} measures {_said(known)} now; wait for it, or 'systemctl stop {self.unit}' (finished "
-                    "attempts stay)"
+                    f"{self.unit} measures {_said(known)} now; wait for it, or stop that unit (finished attempts stay)"
                 )
             return {"changed": False, "attached": True, **self.status(0)}
         if check:
@@ -51,38 +46,40 @@ class Client:
         self.job_file.parent.mkdir(parents=True, exist_ok=True)
         self.progress.unlink(missing_ok=True)
         attempt.write_file(self.job_file, json.dumps({**job, "job_id": secrets.token_hex(8)}).encode())
-        services.run("systemctl", "stop", self.unit)  # an ended one that only remains
-        services.run("systemctl", "reset-failed", self.unit)
-        started = services.run(
-            "systemd-run", f"--unit={self.unit}", "--description=Gauntlet measuring client", "--remain-after-exit",
-            "--property=Type=exec", "--property=Restart=no", "--property=LimitNOFILE=65536",
-            self.python, "-m", "gauntlet.measure", str(self.job_file),
-        )  # fmt: skip
-        if started.returncode:
-            raise GauntletError(f"the measuring client cannot be started: {started.stderr.strip()}")
+        command = [self.python, "-m", "gauntlet.measure", str(self.job_file)]
+        services.manager().transient(self.unit, "Gauntlet measuring client", command)
         return {"changed": True, "attached": False, **self.status(0)}
 
     def stop(self, check: bool = False) -> dict:
         """Stop the client; what it has stored stays."""
         running = self.running()
         if running and not check:
-            services.run("systemctl", "stop", self.unit, timeout=120)
+            services.manager().stop(self.unit, timeout=120)
         return {"changed": running, **self.status(0)}
 
-    def status(self, offset: int) -> dict:
-        """New progress since `offset`, whether the client has ended and how, and the attempts of its job."""
-        shown, job = self._show(), self.job() or {}
-        over = _over(shown)
+    def status(self, offset: int, wait: float = 0) -> dict:
+        """New progress since `offset`, whether the client has ended and how, and the attempts of its job.
+
+        Waits up to `wait` seconds for the client's next word; looking at a file's size does not disturb a measurement.
+        """
+        until = time.monotonic() + wait
+        while time.monotonic() < until and self._size() <= offset:
+            time.sleep(min(0.25, wait))
+        (over, exit_status), job = services.manager().ended(self.unit), self.job() or {}
         lines, offset = self._lines(offset)
         return {
             "running": not over,
             "finished": over,
-            "exit": int(shown.get("ExecMainStatus") or 0),
+            "exit": exit_status,
             "lines": lines,
             "offset": offset,
             "attempts": self._attempts(job),
             "job_id": job.get("job_id"),
+            "deployment": job.get("deployment"),
         }
+
+    def _size(self) -> int:
+        return self.progress.stat().st_size if self.progress.exists() else 0
 
     def _lines(self, offset: int) -> tuple[list[dict], int]:
         """Whole lines only: the client may be in the middle of one."""
@@ -102,11 +99,6 @@ class Client:
                 if made["job_id"] == job["job_id"]:
                     found.append(f"{cell['id']}/{made['attempt']}")
         return found
-
-
-def _over(shown: dict[str, str]) -> bool:
-    """--remain-after-exit keeps an ended unit 'active (exited)', so that its exit status can still be read."""
-    return shown.get("ActiveState") in (None, "inactive", "failed") or shown.get("SubState") == "exited"
 
 
 def _which(job: dict) -> tuple:

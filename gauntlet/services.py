@@ -76,6 +76,26 @@ class Systemd:
         if stopped.returncode:
             raise GauntletError(f"{unit} cannot be stopped: {stopped.stderr.strip()}")
 
+    def transient(self, unit: str, description: str, command: list[str]) -> None:
+        """Runs a command as a unit of its own, which outlives whoever started it and whose end can be read."""
+        run("systemctl", "stop", unit)  # an ended one that only remains
+        run("systemctl", "reset-failed", unit)
+        properties = ("--property=Type=exec", "--property=Restart=no", "--property=LimitNOFILE=65536")
+        started = run(
+            "systemd-run", f"--unit={unit}", f"--description={description}", "--remain-after-exit", *properties, *command
+        )
+        if started.returncode:
+            raise GauntletError(f"{description} cannot be started: {started.stderr.strip()}")
+
+    def ended(self, unit: str) -> tuple[bool, int]:
+        """(whether a transient unit has ended or never was, its exit status)."""
+        names = "LoadState,ActiveState,SubState,ExecMainStatus"
+        shown = run("systemctl", "show", unit, f"--property={names}")
+        values = dict(line.partition("=")[::2] for line in shown.stdout.splitlines())
+        # --remain-after-exit keeps an ended unit 'active (exited)'
+        over = values.get("ActiveState") in (None, "inactive", "failed") or values.get("SubState") == "exited"
+        return over, int(values.get("ExecMainStatus") or 0)
+
     def running(self, patterns: list[str]) -> list[str]:
         """Units of these patterns that are up or coming up."""
         listed = run("systemctl", "list-units", "--plain", "--no-legend", "--full", "--state=active,activating",

@@ -8,6 +8,7 @@ a program that ran once, so a unit that ends stays ended.
 
 import fnmatch
 import os
+import shlex
 import signal
 import time
 import uuid
@@ -53,6 +54,15 @@ class Supervisor:
     def start(self, unit: str) -> None:
         """A new invocation of the unit; what ran before under its name has ended."""
         self.run(unit, self._template(unit))
+
+    def transient(self, unit: str, description: str, command: list[str]) -> None:
+        """Runs a command as a unit of its own, which outlives whoever started it and whose end can be read."""
+        self.run(unit, f"; {description}\ncommand={shlex.join(command)}")
+
+    def ended(self, unit: str) -> tuple[bool, int]:
+        """(whether a transient unit has ended or never was, its exit status)."""
+        info = self._info(unit)
+        return (True, 0) if info is None else (info["statename"] not in UP, info["exitstatus"])
 
     def run(self, unit: str, program: str) -> None:
         """Starts a program from the text of its settings, `%i` and the log of the invocation filled in."""

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from analysis import read, study, tables
+from analysis import read, study, terminal
 from gauntlet.errors import GauntletError
 
 
@@ -18,7 +18,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _table(options: argparse.Namespace) -> int:
-    print(tables.closing(study.make(read(*options.results), options.synthetic)))
+    print(terminal.closing(study.make(read(*options.results), options.synthetic)))
     return 0
 
 

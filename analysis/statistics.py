@@ -139,23 +139,59 @@ def _estimate(value: float, sides: list[Sums], drawn: np.ndarray, *by_prompt: np
         return Estimate(value, starts=starts, prompts=prompts, reason=few)
     if not np.isfinite(drawn).all():
         return Estimate(value, starts=starts, prompts=prompts, reason="too few requests for an interval")
-    freedom = satterthwaite(
+    log, tail = math.log(value), (1 - LEVEL) / 2
+    freedom = _freedom(sides, by_prompt)
+    low, high = np.quantile(_expanded(log, drawn, freedom), [tail, 1 - tail])
+    error = float(drawn.std())
+    t = abs(log) / error if error > 1e-12 else (0.0 if abs(log) < 1e-9 else math.inf)
+    low, high = math.exp(min(low, log)), math.exp(max(high, log))
+    return Estimate(value, low, high, 2 * t_tail(t, freedom), starts, prompts)
+
+
+def _freedom(sides: list[Sums], by_prompt: tuple[np.ndarray, ...]) -> float:
+    prompts = min(side.prompts for side in sides)
+    return satterthwaite(
         *((float(one.var()), prompts - 1) for one in by_prompt),
         *((float(side.by_start.var()), side.starts - 1) for side in sides),
     )
-    log, tail = math.log(value), (1 - LEVEL) / 2
-    expand = t_quantile(1 - tail, freedom) / t_quantile(1 - tail, math.inf)
-    low, high = np.quantile(drawn, [tail, 1 - tail])
-    error = float(drawn.std())
-    t = abs(log) / error if error > 1e-12 else (0.0 if abs(log) < 1e-9 else math.inf)
-    return Estimate(
-        value,
-        math.exp(log - expand * max(log - low, 0.0)),
-        math.exp(log + expand * max(high - log, 0.0)),
-        2 * t_tail(t, freedom),
-        starts,
-        prompts,
-    )
+
+
+def _expanded(log: float, drawn: np.ndarray, freedom: float) -> np.ndarray:
+    """Draws moved away from the estimate by t/z, so that their percentiles are those of few degrees of freedom."""
+    upper = (1 + LEVEL) / 2
+    return log + (drawn - log) * t_quantile(upper, freedom) / t_quantile(upper, math.inf)
+
+
+def crossing(at: list[float], pairs: list[tuple[Sums, Sums]]) -> Estimate:
+    """Where ours/theirs falls through 1, `at` ascending (concurrencies), between points linear in the logs.
+
+    The interval holds the crossings of every draw; one that never crosses counts as beyond the last point (inf), one
+    that starts below 1 as before the first (0). `p` is NaN: the two ends must be tested by themselves.
+    """
+    logs = [math.log(ours.ratio / theirs.ratio) for ours, theirs in pairs]
+    value = _falls_through(at, np.array([logs]))[0]
+    starts = tuple(min(one.starts for one in side) for side in zip(*pairs, strict=True))
+    if min(starts) < MIN_STARTS:
+        return Estimate(float(value), starts=starts, reason=f"fewer than {MIN_STARTS} repeats: no interval")
+    draws = [
+        _expanded(log, ours.by_both - theirs.by_both, _freedom([ours, theirs], (ours.by_prompt - theirs.by_prompt,)))
+        for log, (ours, theirs) in zip(logs, pairs, strict=True)
+    ]
+    found = np.sort(_falls_through(at, np.array(draws).T))
+    tail = int(DRAWS * (1 - LEVEL) / 2)
+    return Estimate(float(value), float(found[tail]), float(found[-tail - 1]), starts=starts)
+
+
+def _falls_through(at: list[float], logs: np.ndarray) -> np.ndarray:
+    """First crossing of 0 from above in each row of `logs`."""
+    x = np.log(np.array(at, float))
+    found = np.where(logs[:, 0] <= 0, 0.0, np.inf)
+    for i in range(len(at) - 1):
+        here, after = logs[:, i], logs[:, i + 1]
+        falls = np.isinf(found) & (here > 0) & (after <= 0)
+        share = np.divide(here, here - after, out=np.zeros_like(here), where=falls)
+        found = np.where(falls, np.exp(x[i] + share * (x[i + 1] - x[i])), found)
+    return found
 
 
 @lru_cache(maxsize=4096)

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from analysis import statistics
+from analysis import doubts, statistics
 from analysis.statistics import Estimate, Sums
 from analysis.tree import Problem, Results
 from gauntlet.errors import GauntletError
@@ -35,7 +35,8 @@ class Cell:
     starts: tuple[str, ...] = ()
     prompts: tuple[str, ...] = ()
     figures: dict[str, np.ndarray] = field(default_factory=dict)
-    outputs: dict[str, list[str]] = field(default_factory=dict)  # prompt and turn -> sha256 of each output it got
+    latency: dict[str, tuple] = field(default_factory=dict)  # name -> (n, p50, p90, p99) of requests, ms
+    outputs: dict[str, list[str]] = field(default_factory=dict)  # prompt as sent (sha256) -> sha256 of its outputs
     _sums: dict = field(default_factory=dict)
 
     def __post_init__(self):
@@ -52,6 +53,7 @@ class Cell:
         self.concurrency, self.conditions_id = int(first["concurrency"]), first["conditions_id"]
         self.baseline, self.closing = bool(first["baseline"]), bool(first["closing"])
         self.specification: dict = self.document["specification"]
+        self.declared: dict = self.specification.get("deployment") or {}
 
     @property
     def valid(self) -> bool:
@@ -96,10 +98,24 @@ class Cell:
     @cached_property
     def budget(self) -> int | None:
         """Draft tokens of a family's member: an argument that ends in 'budget', else the -b<N> of its name."""
-        arguments = self.specification.get("arguments") or {}
+        arguments = self.declared.get("arguments") or {}
         told = [value for flag, value in arguments.items() if flag.endswith("budget")]
         named = re.search(r"-b(\d+)$", self.method)
         return int(told[0]) if told else int(named.group(1)) if named else None
+
+    @cached_property
+    def context(self) -> int | None:
+        """Prompt length of a workload whose prompts are all equally long, as those of a context sweep are."""
+        if not self.valid:
+            return None
+        lengths = set((self.figures["prompt_tokens"] / np.maximum(self.figures["requests"], 1)).ravel().tolist())
+        return int(lengths.pop()) if len(lengths) == 1 else None
+
+    @property
+    def hybrid(self) -> bool:
+        """Whether the model carries recurrent state beside its KV cache, as far as arguments and server tell."""
+        told = [*(self.declared.get("arguments") or {}), *(self.document.get("server") or {})]
+        return any("mamba" in name or "linear-attn" in name for name in told)
 
     @cached_property
     def prompt_tokens(self) -> float:
@@ -138,6 +154,20 @@ class Cell:
     @cached_property
     def acceptance(self) -> Estimate:
         return self.estimate("acceptance")
+
+    @cached_property
+    def survival(self) -> list[float]:
+        """Share of verify steps in which at least the first, second, … drafted token was accepted."""
+        lists = [document["summary"].get("acceptance_position_counts") or [] for document in self.documents]
+        steps = np.sum([np.pad(one, (0, max(map(len, lists)) - len(one))) for one in lists if one], axis=0)
+        if not np.size(steps) or not steps.sum():
+            return []
+        return (steps[::-1].cumsum()[::-1] / steps.sum())[1:].tolist()
+
+    @cached_property
+    def telling(self) -> dict:
+        """The figures that tell whether others mislead."""
+        return doubts.figures(self)
 
 
 @dataclass(eq=False)
@@ -185,30 +215,25 @@ class Comparison:
         ours, theirs = self.method.outputs, self.baseline.outputs
         shared = [prompt for prompt in ours if prompt in theirs]
         return SameOutput(
-            prompts=len(shared),
+            asked=len(shared),
             differing=tuple(prompt for prompt in shared if not set(ours[prompt]) <= set(theirs[prompt])),
-            varying=tuple(prompt for prompt in shared if len(set(theirs[prompt])) > 1),
-            outputs=sum(len(ours[prompt]) for prompt in shared),
-            strange=sum(output not in theirs[prompt] for prompt in shared for output in ours[prompt]),
-            control_outputs=sum(len(theirs[prompt]) for prompt in shared),
-            control_strange=sum(
-                len(theirs[prompt]) - max(theirs[prompt].count(output) for output in set(theirs[prompt]))
-                for prompt in shared
-            ),
+            asked_again=sum(len(theirs[prompt]) > 1 for prompt in shared),
+            varying=sum(len(set(theirs[prompt])) > 1 for prompt in shared),
         )
 
 
 @dataclass(frozen=True)
 class SameOutput:
-    """The method's outputs beside the baseline's, and the control: the baseline's beside its own of other starts."""
+    """The method's outputs beside the baseline's to the same prompt as sent, and the baseline's beside its own.
 
-    prompts: int
+    A prompt is sent with the salt of its repeat, so the baseline answers the same one again only at the end of a
+    campaign or in another attempt of that repeat: that is the control.
+    """
+
+    asked: int
     differing: tuple[str, ...]  # prompts to which the method gave an output that the baseline never gave
-    varying: tuple[str, ...]  # prompts on which the baseline does not agree with itself
-    outputs: int
-    strange: int  # outputs of the method that the baseline never gave
-    control_outputs: int
-    control_strange: int  # outputs of the baseline other than its most frequent one
+    asked_again: int  # prompts that the baseline answered more than once
+    varying: int  # of those, the ones on which it does not agree with itself
 
 
 @dataclass(frozen=True)
@@ -230,6 +255,8 @@ class Study:
     without_baseline: list[Cell]
     drifts: list[Drift]
     problems: list[Problem]
+    doubts: dict[str, list[str]]  # a cell's name -> why neither it nor its speed-up is quoted
+    remarks: dict[str, list[str]]  # a cell's name -> what to know beside its numbers
 
     @cached_property
     def simulated(self) -> list[str]:
@@ -272,13 +299,34 @@ def make(results: Results, synthetic: bool = False) -> Study:
             comparisons.append(Comparison(cell, nearest))
         else:
             without.append(cell)
-    return Study(cells, comparisons, without, _drifts(cells), results.problems)
+    _share_controls(cells)
+    valid = [cell for cell in cells if cell.valid]
+    doubted = {cell.name: doubts.of_cell(cell) for cell in valid}
+    doubted |= {comparison.method.name: doubts.of_comparison(comparison) for comparison in comparisons}
+    crossed = doubts.crossed_pools(valid)
+    remarks = {cell.name: [*crossed.get(cell.name, []), *doubts.remarks(cell)] for cell in valid}
+    return Study(
+        cells, comparisons, without, _drifts(cells), results.problems,
+        {name: found for name, found in doubted.items() if found},
+        {name: found for name, found in remarks.items() if found},
+    )  # fmt: skip
 
 
 def _distance(cell: Cell, baseline: Cell) -> int:
     """Environment variables in which the two differ: of several baselines the one measured most like the method."""
-    ours, theirs = (set((one.specification.get("environment") or {}).items()) for one in (cell, baseline))
+    ours, theirs = (set((one.declared.get("environment") or {}).items()) for one in (cell, baseline))
     return len(ours ^ theirs)
+
+
+def _share_controls(cells: list[Cell]) -> None:
+    """A baseline's answers at the end of the campaign are the control of its earlier ones."""
+    closing = {(cell.host, cell.spec_id): cell for cell in cells if cell.closing}
+    for cell in cells:
+        again = closing.get((cell.host, cell.spec_id))
+        if again is not None and not cell.closing:
+            for prompt, outputs in again.outputs.items():
+                if prompt in cell.outputs:
+                    cell.outputs[prompt] = cell.outputs[prompt] + outputs
 
 
 def _drifts(cells: list[Cell]) -> list[Drift]:
@@ -335,43 +383,49 @@ def _cells(results: Results) -> list[Cell]:
 def _measured(results: Results, row_cell: np.ndarray) -> pd.DataFrame:
     """Successful requests of valid attempts with the figures that are summed.
 
-    `prompt` is what is drawn in the bootstrap: a prompt, or a whole conversation, whose turns depend on each other.
+    `prompt` is what the bootstrap draws; all turns and passes of one prompt are drawn together.
     """
     rows = results.requests
     cell = row_cell[rows["attempt"].to_numpy()] if len(rows) else np.array([], dtype=int)
     keep = (cell >= 0) & rows["error"].isna().to_numpy() & rows["completion_tokens"].notna().to_numpy()
     rows = rows[keep]
-    prompt, conversation = (rows[name].astype(object) for name in ("prompt_id", "conversation"))
     tokens, steps = rows["completion_tokens"], rows["verify_steps"]
     decode_tokens, decode_seconds = tokens - rows["first_chunk_tokens"], rows["last"] - rows["first"]
-    told = decode_tokens.notna() & decode_seconds.notna()
+    in_ms = {
+        "ttft": rows["first"] - rows["sent"], "ttft_scheduled": rows["first"] - rows["scheduled"],
+        "tpot": (decode_seconds / decode_tokens).where((decode_tokens > 0) & (rows["chunks"] > 1)),
+        "e2e": rows["ended"] - rows["scheduled"],
+    }  # fmt: skip
+    streamed = decode_tokens.notna() & decode_seconds.notna() & (rows["chunks"] > 1)
     return pd.DataFrame(
         {
             "cell": cell[keep],
             "start": results.cells["start"].to_numpy()[rows["attempt"].to_numpy()],
-            "prompt": prompt.where(conversation.isna(), conversation).astype(str),
-            "turn": rows["turn"],
-            "prompt_id": prompt,
+            "prompt": rows["prompt_id"].astype(object).astype(str),
+            "sent_prompt": rows["prompt_sha256"].astype(object),
             "output": rows["output_sha256"].astype(object),
             "requests": 1.0,
+            "streamed": streamed.astype(float),
+            "full_length": (rows["finish_reason"] == "length").astype(float),
             "prompt_tokens": rows["prompt_tokens"],
             "cached_tokens": rows["cached_tokens"],
             "expected_tokens": rows["expected_tokens"],
             "tokens": tokens,
             "seconds": rows["last"] - rows["sent"],
-            "decode_tokens": decode_tokens.where(told),
-            "decode_seconds": decode_seconds.where(told),
+            "decode_tokens": decode_tokens.where(streamed),
+            "decode_seconds": decode_seconds.where(streamed),
             "steps": steps,
             "produced": (tokens - 1).where(steps.notna()),
             "drafted": rows["drafted"],
             "accepted": rows["accepted"],
         }
+        | {f"{name}_ms": 1000 * seconds for name, seconds in in_ms.items()}
     )
 
 
 SUMMED = (
-    "requests", "prompt_tokens", "cached_tokens", "expected_tokens", "tokens", "seconds", "decode_tokens",
-    "decode_seconds", "steps", "produced", "drafted", "accepted",
+    "requests", "streamed", "full_length", "prompt_tokens", "cached_tokens", "expected_tokens", "tokens", "seconds",
+    "decode_tokens", "decode_seconds", "steps", "produced", "drafted", "accepted",
 )  # fmt: skip
 
 
@@ -385,8 +439,12 @@ def _cell(attempts: pd.DataFrame, requests: pd.DataFrame | None) -> Cell:
         name: np.bincount(place, requests[name].fillna(0), minlength=shape[0] * shape[1]).reshape(shape)
         for name in SUMMED
     }
+    latency = {}
+    for name in ("ttft", "ttft_scheduled", "tpot", "e2e"):
+        values = requests[f"{name}_ms"].dropna().to_numpy()
+        latency[name] = (len(values), *(np.percentile(values, [50, 90, 99]) if len(values) else [math.nan] * 3))
     outputs: dict[str, list[str]] = {}
-    for name, turn, output in zip(requests["prompt_id"], requests["turn"], requests["output"], strict=True):
-        if isinstance(output, str):
-            outputs.setdefault(f"{name}#{turn:.0f}" if turn > 0 else str(name), []).append(output)
-    return Cell(attempts, tuple(starts), tuple(prompts), figures, outputs)
+    for sent, output in zip(requests["sent_prompt"], requests["output"], strict=True):
+        if isinstance(sent, str) and isinstance(output, str):
+            outputs.setdefault(sent, []).append(output)
+    return Cell(attempts, tuple(starts), tuple(prompts), figures, latency, outputs)

@@ -26,15 +26,21 @@ FLAT = {
     "window_s": float,
 }  # fmt: skip
 DOCUMENTS = {
-    "notes": list, "specification": dict, "conditions": dict, "observed": dict, "simulated": list, "invocation": dict,
-    "summary": dict, "validity": dict, "files": dict,
+    "notes": list, "specification": dict, "conditions": dict, "simulated": list, "summary": dict, "validity": dict,
+    "files": dict,
 }  # fmt: skip
+SPREADS = ("ttft_ms", "ttft_scheduled_ms", "tpot_ms", "chunk_gap_ms", "e2e_ms")
+SUMMARY = (
+    "requests", "completed", "failed", "prompt_tokens", "completion_tokens", "cached_tokens", "tokens_per_s",
+    "request_tokens_per_s_p50", "verify_steps", "drafted_tokens", "accepted_tokens", "acceptance_length",
+    "accepted_per_drafted", "step_ms",
+)  # fmt: skip
 NUMBERS = (
     "index", "turn", "worker", "scheduled", "sent", "connect_s", "first", "last", "ended", "prompt_tokens",
     "completion_tokens", "cached_tokens", "reasoning_tokens", "first_chunk_tokens", "chunks", "verify_steps",
-    "drafted", "accepted", "expected_tokens",
+    "drafted", "accepted", "expected_tokens", "expected_prompt_tokens",
 )  # fmt: skip
-LABELS = ("prompt_id", "conversation", "finish_reason", "token_source", "output_sha256", "error")
+LABELS = ("prompt_id", "prompt_sha256", "conversation", "finish_reason", "token_source", "output_sha256", "error")
 PARALLEL_FROM = 500  # attempts; below it one process is faster than starting more
 BATCH = 100
 
@@ -244,10 +250,14 @@ def _assemble(parts: Iterable[tuple[list[dict], dict, list[Problem]]], problems:
 
 def _cells(cells: list[dict]) -> pd.DataFrame:
     frame = pd.DataFrame({name: [cell[name] for cell in cells] for name in (*FLAT, "attempt", "folder")})
-    frame["valid"] = [bool(cell["validity"]["valid"]) for cell in cells]
-    frame["start"] = [str(cell["invocation"].get("id")) for cell in cells]
-    for name in ("tokens_per_s", "requests", "completed", "failed", "acceptance_length", "accepted_per_drafted"):
+    frame["valid"] = [cell["validity"]["valid"] for cell in cells]
+    frame["start"] = [(cell.get("invocation") or {}).get("id") or cell["attempt"] for cell in cells]
+    for name in SUMMARY:
         frame[name] = np.array([cell["summary"].get(name) for cell in cells], dtype=float)  # null -> NaN
+    for name in SPREADS:
+        spreads = [cell["summary"].get(name) or {} for cell in cells]
+        for share in ("p50", "p90", "p99", "mean", "n"):
+            frame[f"{name}_{share}"] = np.array([spread.get(share) for spread in spreads], dtype=float)
     frame["document"] = pd.Series(cells, dtype=object)
     return frame
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from analysis import read, study, tables
+from analysis import read, study, terminal
 from gauntlet.errors import GauntletError
 from tests.synthetic import AUTOREGRESSIVE, Method, Workload, write
 
@@ -10,7 +10,7 @@ NGRAM = Method("ngram-simple", acceptance=2.0, step=1.2, by_workload={"prose": 0
 
 
 def table(root):
-    return tables.closing(study.make(read(root), synthetic=True))
+    return terminal.closing(study.make(read(root), synthetic=True))
 
 
 def test_a_method_stands_beside_its_baseline(tmp_path):

@@ -15,6 +15,7 @@ from gauntlet.weights.shelf import Shelf
 from gauntlet.weights.sources import Places, offers
 
 PROC = Path("/proc")
+TUNED = hoststate.FOLDER / "host-tuning.json"  # there once settings were set on this host
 
 
 def observe(deployments: list[dict], mount: Path, places: Places, results: Path, options: Options, manager) -> dict:
@@ -28,6 +29,7 @@ def observe(deployments: list[dict], mount: Path, places: Places, results: Path,
         "weights": [_weights(w, roles, Shelf(mount, memory=True), places, options) for w, roles in _used(deployments)],
         "builds": {build: os.path.exists(f"{engines.ENGINES}/{build}") for build in _builds(deployments)},
         "units": [_unit(record, deployments, manager) for record in hoststate.active()],
+        "tuned": TUNED.exists(),
         "gpus": gpus(),
         "results": {"folder": str(results), "mount": mount_of(results), "attempts": attempts(results)},
     }
@@ -107,7 +109,8 @@ def attempts(results: Path) -> int:
 def assess(seen: dict, home: dict) -> dict:
     """-> {"rebooted", "rows": [[what, state, detail]], "needs": [sentences], "refused": [sentences], "start": [names]}.
 
-    `home`: what the controller adds, {"attempts": int, "unfinished": {campaign: cells still to measure}}.
+    `home`: what the controller adds, {"attempts": int, "unfinished": {campaign: cells still to measure},
+    "settings": {"profile", "faults"} as read, or {}}.
     """
     rebooted, boot = _boot(seen["boot"])
     rows, needs, refused = [boot], [], []
@@ -128,6 +131,11 @@ def assess(seen: dict, home: dict) -> dict:
             needs.append(f"start {unit['unit']}")
         else:
             rows[-1][2] += "; no longer in the plan: systemctl start it, if it is still wanted"
+    if settings := home["settings"]:
+        faults = settings["faults"]
+        rows.append(["settings", settings["profile"], "; ".join(faults) if seen["tuned"] else "not tuned by Gauntlet"])
+        if faults and seen["tuned"]:
+            needs.append(f"set {len(faults)} settings again")
     last = (seen["boot"]["seen"] or {}).get("facts", {})
     rows.append(_gpus_row(seen["gpus"], last.get("gpus"), refused))
     rows.append(_results_row(seen["results"], last.get("results_mount"), refused))

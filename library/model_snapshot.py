@@ -61,6 +61,10 @@ options:
     description: Have damaged files of the store anew from the next source. Otherwise they are refused by name.
     type: bool
     default: true
+  ceiling:
+    description: After staging, also measure how fast this host could copy at best.
+    type: bool
+    default: false
   wait:
     description: Seconds to wait for another staging on the host.
     type: float
@@ -106,6 +110,10 @@ evictable:
   description: Bytes of each snapshot in the mount that is not among the weights.
   type: dict
   returned: success
+ceiling:
+  description: Bytes a second that a plain parallel copy reached; null when nothing was staged or nothing fits.
+  type: float
+  returned: success
 evicted:
   description: Bytes freed, by id.
   type: dict
@@ -128,6 +136,7 @@ SPEC = {
     "jobs": {"type": "int", "default": 0},
     "evict": {"type": "bool", "default": False},
     "repair_store": {"type": "bool", "default": True},
+    "ceiling": {"type": "bool", "default": False},
     "wait": {"type": "float", "default": 3600},
     "progress": {"type": "path"},
     "pushed": {"type": "dict", "default": {}},
@@ -166,6 +175,7 @@ def main():
             caches = [Path(folder) for folder in asked["caches"]]
             places = Places(store=store, caches=caches, pushed=asked["pushed"])
             result = staging.STATES[asked["state"]](asked["weights"], mount, places, options)
+        result["ceiling"] = staging.ceiling(result, mount, store, options) if asked["ceiling"] and changes else None
         if asked["state"] == "present" and changes:
             hoststate.set_seen(restage.facts(Path(asked["results"])))
     except GauntletError as error:

@@ -40,6 +40,10 @@ options:
     type: str
     choices: [always, copy, never]
     default: always
+  settings:
+    description: What M(host_settings) read, C(profile) and C(faults).
+    type: dict
+    default: {}
   unfinished:
     description: Cells that are still to be measured on this host, by campaign.
     type: dict
@@ -100,6 +104,7 @@ SPEC = {
     "caches": {"type": "list", "elements": "path", "default": []},
     "results": {"type": "path", "default": "/var/lib/gauntlet/results"},
     "verify": {"type": "str", "choices": ["always", "copy", "never"], "default": "always"},
+    "settings": {"type": "dict", "default": {}},
     "unfinished": {"type": "dict", "default": {}},
     "home": {"type": "path"},
     "attempts_at_home": {"type": "int", "default": 0},
@@ -119,7 +124,7 @@ def main():
     asked = module.params
     places = Places(Shelf(Path(asked["store"]), memory=False), [Path(folder) for folder in asked["caches"]])
     options = Options(verify=asked["verify"], dry=True)
-    home = {"attempts": asked["attempts_at_home"], "unfinished": asked["unfinished"]}
+    home = {"attempts": asked["attempts_at_home"], "unfinished": asked["unfinished"], "settings": asked["settings"]}
     try:
         seen = restage.observe(
             asked["deployments"], Path(asked["mount"]), places, Path(asked["results"]), options, services.manager()

@@ -3,9 +3,11 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from gauntlet.errors import GauntletError
 from gauntlet.weights import contents, manifest, space
+from gauntlet.weights.ceiling import measure
 from gauntlet.weights.options import Options
 from gauntlet.weights.shelf import Shelf
 from gauntlet.weights.sources import Offer, Places, Unusable, offers
@@ -206,6 +208,14 @@ def _keep_store(w: dict, mount: Shelf, places: Places, options: Options, line: d
 
 def _wrong(wrong: dict[str, str]) -> str:
     return "; ".join(f"{name} ({why})" for name, why in sorted(wrong.items()))
+
+
+def ceiling(result: dict, mount: Shelf, store: Shelf, options: Options) -> float | None:
+    """What a plain copy of what was just staged reaches, bytes a second; None when nothing was."""
+    staged = [line["id"] for line in result["snapshots"] if line["state"] == "staged" and line["bytes"]]
+    records = [(weights_id, store.manifest(weights_id)) for weights_id in staged]
+    pieces = [p for i, r in records if r for p in store.pieces(Path(r["folder"] or store.path(i)), r["files"])]
+    return measure([piece.path for piece in pieces], mount.root, options.jobs) if pieces else None
 
 
 def verified(weights: list[dict], mount: Shelf, places: Places, options: Options) -> dict:

@@ -58,7 +58,7 @@ wheel: ## argument validation by the real SGLang wheel
 
 .PHONY: ansible-2.21
 ansible-2.21: ## the playbooks on ansible-core 2.21, from a Debian 13 root
-	scripts/ansible_2_21
+	pytest -q tests/ansible_2_21
 
 .PHONY: lock
 lock: ## make the locks in requirements/ anew

@@ -2,6 +2,7 @@
 
 `active/<unit>.json`: `{"unit", "since", "boot_id"}`, written by the unit when it starts and removed when it ends other
 than by a shutdown; so after a reboot it says what was up, however the machine went down and whoever started the unit.
+`owners/<unit>.json`: `{"unit", "owner"}`, who asked for this start of the unit, until it ends; nobody stops what is not theirs.
 `seen.json`: `{"boot_id", "utc", "facts"}`, written whenever Gauntlet has brought the host to its declared state; the
 facts are what a later look is compared with.
 Both in /var/lib/gauntlet; times are UTC, "2026-11-29T14:05:01Z".
@@ -33,6 +34,17 @@ def started(unit: str, folder: Path = FOLDER) -> None:
 
 def stopped(unit: str, folder: Path = FOLDER) -> None:
     _record(unit, folder).unlink(missing_ok=True)
+    _owner(unit, folder).unlink(missing_ok=True)
+
+
+def own(unit: str, owner: str, folder: Path = FOLDER) -> None:
+    _write(_owner(unit, folder), {"unit": unit, "owner": owner})
+
+
+def owned(owner: str, folder: Path = FOLDER) -> list[str]:
+    """Units whose present start `owner` asked for, by name."""
+    records = filter(None, map(_read, sorted((folder / "owners").glob("*.json"))))
+    return [record["unit"] for record in records if record["owner"] == owner]
 
 
 def active(folder: Path = FOLDER) -> list[dict]:
@@ -54,6 +66,10 @@ def seen(folder: Path = FOLDER) -> dict | None:
 
 def _record(unit: str, folder: Path) -> Path:
     return folder / "active" / f"{unit}.json"
+
+
+def _owner(unit: str, folder: Path) -> Path:
+    return folder / "owners" / f"{unit}.json"
 
 
 def utc(seconds: float | None = None) -> str:

@@ -6,19 +6,26 @@ else with the last lines of the journal and the unit's exit; never as a bare tim
 
 import time
 
-from gauntlet import diagnose, engines, launch, ports
+from gauntlet import diagnose, engines, hoststate, launch, ports
 from gauntlet.errors import GauntletError
 
 TAIL = 15
 PAUSE_S = 0.5
 
 
-def begin(deployment: dict, port: int, manager) -> bool:
-    """Starts the unit unless it runs already; True when it was started here. A taken port is refused, by whom."""
+def begin(deployment: dict, port: int, manager, owner: str = "") -> bool:
+    """Starts the unit unless it runs already; True when it was started here. A taken port is refused, by whom.
+
+    An `owner` needs a start of its own: a unit that somebody else started is refused.
+    """
     unit = engines.instance(deployment)
     if manager.state(unit)["active"]:
+        if owner and unit not in hoststate.owned(owner):
+            raise GauntletError(f"{unit} runs already and {owner} did not start it; stop it with: systemctl stop {unit}")
         return False
     refuse_taken_port(port, unit, manager)
+    if owner:
+        hoststate.own(unit, owner)
     manager.start(unit)
     return True
 
@@ -83,9 +90,19 @@ def explain(deployment: dict, manager, state: dict, diagnoses: dict, silent_s: f
     return f"{head}; no known cause. Its last lines:\n" + "\n".join(f"  {line[:300]}" for line in tail)
 
 
-def end(deployment: dict, port: int, manager, seconds: float) -> bool:
+def end_owned(owner: str, port: int, manager, seconds: float, check: bool = False) -> list[str]:
+    """Stops every unit that `owner` started; the units that ran."""
+    units = hoststate.owned(owner)
+    if check:
+        return [unit for unit in units if manager.state(unit)["active"]]
+    ended = [unit for unit in units if end(unit, port, manager, seconds)]
+    for unit in units:
+        hoststate.stopped(unit)  # a unit that never came up does not say so itself
+    return ended
+
+
+def end(unit: str, port: int, manager, seconds: float) -> bool:
     """Stops the unit; True when it ran. Returns only when none of its processes is left and the port is free."""
-    unit = engines.instance(deployment)
     before = manager.state(unit)
     if not before["active"] and not before["pids"]:
         return False

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Measure cells beside a running server: start the measuring client, or find the one that runs, and say how far it is."""
+"""Measure cells beside a running server: start the measuring client, or find it, and say how far it is."""
 
 DOCUMENTATION = r"""
 module: benchmark_cells
@@ -7,22 +7,32 @@ short_description: Measure the cells of a job with a client that outlives the co
 description:
   - The client is a transient systemd unit of its own (C(systemd-run)), so a lost connection does not disturb it and a
     second run finds it.
-  - O(state=started) starts the client for O(job), or attaches to it when the same deployment and repeat is being measured.
-    It is refused when the client of another job runs.
+  - O(state=started) starts the client for O(job), or attaches to it when the same deployment and repeat is being
+    measured. It is refused when the client of another job runs.
   - O(state=status) reads what the client said since O(offset), for people, and whether it is done.
+  - With O(state=attached) the action plugin follows a client that still runs until it has ended, whoever started it.
   - A finished attempt is a folder below the job's C(results); nothing is read from the progress but lines to show.
 options:
   job:
-    description: The job as C(gauntlet.job.make) builds it; needed for O(state=started).
+    description:
+      - "The start to measure, for O(state=started): C(plan) (the plan file on the controller), C(deployment), C(repeat),
+        C(closing), and what only the host could tell, C(endpoint), C(unit), C(invocation), C(conditions), C(observed),
+        C(limits), C(results), C(simulated)."
+      - The action plugin makes the whole job of it (C(gauntlet.job.make)), follows the client until it has ended, shows
+        its progress, and fails when a cell failed.
     type: dict
   state:
     description: What is wanted.
     type: str
-    choices: [started, status, stopped]
+    choices: [started, status, attached, stopped]
     default: started
   offset:
     description: Bytes of progress that were read before; for O(state=status).
     type: int
+    default: 0
+  wait:
+    description: Seconds that O(state=status) waits for the client's next word.
+    type: float
     default: 0
   jobs:
     description: Where jobs and their progress lie.
@@ -46,12 +56,16 @@ author: Gauntlet
 EXAMPLES = r"""
 - name: Measure the cells of this start
   benchmark_cells:
-    job: "{{ benchmark_job }}"
+    job:
+      plan: .plans/bench.json
+      deployment: smollm2-135m.ngram-simple.tp1-0a1b2c3d
+      repeat: 0
+      endpoint: {base_url: "http://127.0.0.1:30000", dialect: llamacpp}
+      results: /var/lib/gauntlet/results
 
-- name: How far is it?
+- name: Wait for a measurement that an earlier run started
   benchmark_cells:
-    state: status
-    offset: "{{ benchmark_status.offset }}"
+    state: attached
 """
 
 RETURN = r"""
@@ -68,7 +82,7 @@ finished:
   returned: success
   type: bool
 exit:
-  description: "Exit status of the client when it has ended: 0 all measured, 1 some cells failed, 2 nothing could be measured."
+  description: "Exit status of the client: 0 all measured, 1 some cells failed, 2 nothing could be measured."
   returned: success
   type: int
 lines:
@@ -89,6 +103,10 @@ job_id:
   description: The job that is or was measured last.
   returned: success
   type: str
+deployment:
+  description: The deployment that the job measures or measured, as the plan has it.
+  returned: success
+  type: dict
 """
 
 from pathlib import Path
@@ -100,8 +118,9 @@ def main():
     module = AnsibleModule(
         argument_spec={
             "job": {"type": "dict"},
-            "state": {"type": "str", "choices": ["started", "status", "stopped"], "default": "started"},
+            "state": {"type": "str", "choices": ["started", "status", "attached", "stopped"], "default": "started"},
             "offset": {"type": "int", "default": 0},
+            "wait": {"type": "float", "default": 0},
             "jobs": {"type": "path", "default": "/var/lib/gauntlet/jobs"},
             "unit": {"type": "str", "default": "gauntlet-bench.service"},
             "python": {"type": "path", "default": "/opt/gauntlet/agent/bin/python"},
@@ -120,7 +139,7 @@ def main():
             module.exit_json(**client.start(module.params["job"], check=module.check_mode))
         if state == "stopped":
             module.exit_json(**client.stop(check=module.check_mode))
-        module.exit_json(changed=False, **client.status(module.params["offset"]))
+        module.exit_json(changed=False, **client.status(module.params["offset"], module.params["wait"]))
     except (OSError, ValueError) as error:
         module.fail_json(msg=str(error))
 

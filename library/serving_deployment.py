@@ -15,9 +15,14 @@ attributes:
     description: Says what would change.
 options:
   deployment:
-    description: A deployment of the plan.
+    description: A deployment of the plan. Needed, but for O(state=stopped) with an O(owner).
     type: dict
-    required: true
+  owner:
+    description:
+      - Who asks for this start. A unit that runs already and that somebody else started is refused; with O(state=stopped)
+        and no O(deployment), every unit that this owner started is stopped, and no other.
+    type: str
+    default: ""
   port:
     description: The loopback port that it serves on.
     type: int
@@ -88,16 +93,21 @@ from gauntlet.errors import GauntletError
 
 
 def converge(options, check_mode):
-    deployment, port = options["deployment"], options["port"]
+    deployment, port, owner = options["deployment"], options["port"], options["owner"]
     manager = services.manager()
+    if deployment is None:
+        if options["state"] != "stopped" or not owner:
+            raise GauntletError("deployment is missing: name the one to serve")
+        units = serving.end_owned(owner, port, manager, options["timeout"], check_mode)
+        return {"changed": bool(units), "unit": ", ".join(units), "ready": False, "phase": "stopped"}
     unit = engines.instance(deployment)
     state = manager.state(unit)
     if options["state"] == "stopped":
-        changed = state["active"] if check_mode else serving.end(deployment, port, manager, options["timeout"])
+        changed = state["active"] if check_mode else serving.end(unit, port, manager, options["timeout"])
         return {"changed": changed, "unit": unit, "ready": False, "phase": "stopped"}
     if check_mode:
         return {"changed": not state["active"], "unit": unit, "ready": False, "phase": state["phase"]}
-    changed = options["begin"] and serving.begin(deployment, port, manager)
+    changed = options["begin"] and serving.begin(deployment, port, manager, owner)
     if options["state"] == "started":
         return {"changed": changed, "unit": unit, "ready": False, "phase": "started"}
     seconds = min(options["slice"], options["timeout"])
@@ -108,7 +118,8 @@ def converge(options, check_mode):
 def main():
     module = AnsibleModule(
         argument_spec={
-            "deployment": {"type": "dict", "required": True},
+            "deployment": {"type": "dict"},
+            "owner": {"type": "str", "default": ""},
             "port": {"type": "int", "required": True},
             "state": {"type": "str", "choices": ["started", "ready", "stopped"], "default": "ready"},
             "timeout": {"type": "int", "default": 1800},

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,7 +55,7 @@ class Lab:
     def play(self, playbook: str, *options: str, **extra) -> Run:
         extra = {"gauntlet_results": str(self.results), "gauntlet_plans": str(self.folder / "plans")} | extra
         run = ansible_runner.run(
-            private_data_dir=str(self.folder / "runner"),
+            private_data_dir=tempfile.mkdtemp(prefix="run-", dir=self.folder),  # an old one's extra vars would win
             project_dir=str(ROOT),
             playbook=playbook,
             inventory=[str(ROOT / "inventory/lab"), str(Path(__file__).parent / "inventory")],

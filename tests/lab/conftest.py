@@ -1,0 +1,20 @@
+"""The lab host of the tests: its own, made fresh once per test run and taken away afterwards."""
+
+import os
+
+import pytest
+
+from .runner import Lab
+
+HOST = "labtest"
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory):
+    if os.geteuid():
+        pytest.skip("needs root: a lab host is a systemd-nspawn machine")
+    lab = Lab(HOST, tmp_path_factory.mktemp("lab"))
+    lab.play("playbooks/lab.yml", lab_state="absent").ok()
+    lab.play("playbooks/lab.yml").ok()
+    yield lab
+    lab.play("playbooks/lab.yml", lab_state="absent").ok()

@@ -80,10 +80,9 @@ class Systemd:
         """Runs a command as a unit of its own, which outlives whoever started it and whose end can be read."""
         run("systemctl", "stop", unit)  # an ended one that only remains
         run("systemctl", "reset-failed", unit)
-        properties = ("--property=Type=exec", "--property=Restart=no", "--property=LimitNOFILE=65536")
-        started = run(
-            "systemd-run", f"--unit={unit}", f"--description={description}", "--remain-after-exit", *properties, *command
-        )
+        words = ["systemd-run", f"--unit={unit}", f"--description={description}", "--remain-after-exit"]
+        words += ["--property=Type=exec", "--property=Restart=no", "--property=LimitNOFILE=65536"]
+        started = run(*words, *command)
         if started.returncode:
             raise GauntletError(f"{description} cannot be started: {started.stderr.strip()}")
 

@@ -3,6 +3,7 @@
 import os
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from gauntlet import services
@@ -53,10 +54,28 @@ def invocation(unit: str | None) -> dict | None:
     return {
         "id": state["invocation"],
         "unit": unit,
-        "started_utc": state.get("started_utc"),
+        "started_utc": _started(state["pid"]),
         "exec_pid": state["pid"],
         "pids": state["pids"],
     }
+
+
+def still(unit: str | None, before: dict | None) -> dict | None:
+    """The invocation now; one without an id when the unit cannot be asked any more."""
+    try:
+        return invocation(unit)
+    except GauntletError:
+        return before and {**before, "id": None}
+
+
+def _started(pid: int) -> str | None:
+    """When a process started, in UTC: field 22 of /proc/<pid>/stat after the boot time."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        boot = next(int(line.split()[1]) for line in Path("/proc/stat").read_text().splitlines() if "btime" in line)
+    except (OSError, StopIteration):
+        return None
+    return datetime.fromtimestamp(boot + int(fields[19]) / TICKS, UTC).isoformat(timespec="seconds")
 
 
 def same_server(before: dict | None, after: dict | None, counters: tuple[dict | None, dict | None]) -> bool:

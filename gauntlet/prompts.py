@@ -5,6 +5,7 @@ share it, so none finds another's prefix in a cache.
 """
 
 import hashlib
+import itertools
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -45,21 +46,26 @@ def room(prompt_tokens: int, output_tokens: int, kept: int, context: int | None,
 class Prompts:
     """The asks of one cell against one live server (its tokenizer and its chat template make the token ids)."""
 
-    def __init__(self, cell: dict, deployment: dict, dialect, context: int | None, history: dict | None = None):
+    def __init__(
+        self, cell: dict, deployment: dict, dialect, context: int | None, repeat: int, history: dict | None = None
+    ):
         self.cell, self.content = cell, cell["workload_content"]
         self.deployment, self.dialect, self.context = deployment, dialect, context
-        self.history = history
+        self.repeat, self.history = repeat, history
         self.kind = self.content.get("kind", "single")
         self.output_tokens = int(self.content["output_tokens"])
         self.sampling = self.content.get("sampling") or {"temperature": 0}
         if not self.content.get("prompts"):
             raise GauntletError(f"{cell['id']}: the workload {cell['workload']} has no prompts")
 
-    def conversations(self, repeat: int, use: str = "measure", count: int | None = None) -> list[list[Ask]]:
-        """The asks, by conversation: `count` of them or as many as the workload says."""
+    def salt(self, use: str) -> str:
+        return salt(self.cell["workload"], self.cell["concurrency"], self.repeat, use)
+
+    def conversations(self, use: str = "measure", count: int | None = None) -> list[list[Ask]]:
+        """The asks, by conversation: `count` of them or as many as the cell says."""
         prompts = self.content["prompts"]
-        count = count or self.content.get("requests") or len(prompts) * (self.content.get("passes") or 1)
-        salted = salt(self.cell["workload"], self.cell["concurrency"], repeat, use)
+        count = count or self.cell.get("requests") or self.content.get("requests") or len(prompts)
+        salted = self.salt(use)
         return [self._conversation(prompts[i % len(prompts)], i, sha256([salted, i])[:8]) for i in range(count)]
 
     def _conversation(self, prompt: dict, number: int, mark: str) -> list[Ask]:
@@ -79,17 +85,32 @@ class Prompts:
 
     def _exact(self, prompt: dict, mark: str) -> dict:
         """Exactly `context_tokens` token ids of the prompt's text, repeated as often as needed."""
-        wanted = int(self.content["context_tokens"])
-        text = prompt.get("text") or "\n\n".join(m["content"] for m in prompt["messages"])
-        ids, times = [], max(1, wanted // max(1, len(text) // 3))
-        while len(ids) < wanted:
-            ids = self.dialect.tokens({"text": _marked("\n\n".join([text] * times), mark)})
-            if ids is None or not self.dialect.takes_ids:
-                raise GauntletError(
-                    f"{self.cell['id']}: {self.dialect.base_url} does not tokenise, so {wanted} tokens cannot be exact"
-                )
-            times *= 2
-        return {"ids": ids[:wanted]}
+        wanted, chat = int(self.content["context_tokens"]), bool(self.content.get("chat"))
+        if not self.dialect.takes_ids:
+            raise GauntletError(
+                f"{self.cell['id']}: {wanted} tokens cannot be exact through {self.dialect.path}, it takes text only"
+            )
+        head, tail = self._template() if chat else ([], [])
+        room_for = wanted - len(head) - len(tail)
+        text, ids = prompt["text"], []
+        while len(ids) < room_for:
+            ids = self._tokens({"text": _marked(text, mark)}, special=not chat)
+            text = f"{text}\n\n{text}"
+        return {"ids": [*head, *ids[:room_for], *tail]}
+
+    def _template(self) -> tuple[list[int], list[int]]:
+        """What the chat template puts before and after a message: what two unlike messages have in common."""
+        one, two = (self._tokens({"messages": [{"role": "user", "content": word}]}) for word in ("A", "7"))
+        head = _common(one, two)
+        tail = _common(one[len(head) :][::-1], two[len(head) :][::-1])[::-1]
+        return head, tail
+
+    def _tokens(self, prompt: dict, special: bool = True) -> list[int]:
+        ids = self.dialect.tokens(prompt, special)
+        if ids is None:
+            what = "chat messages; use the dialect openai" if "messages" in prompt else "text"
+            raise GauntletError(f"{self.cell['id']}: {self.dialect.base_url} does not tokenise {what}")
+        return ids
 
     def _turns(self, prompt: dict, number: int, mark: str) -> list[Ask]:
         """A conversation's turns. With a history (the baseline's) all are known, else each waits for the last."""
@@ -131,12 +152,7 @@ class Prompts:
     def _ask(self, prompt: dict, prompt_id: str, **about) -> Ask:
         asked = prompt
         if prompt.get("ids") is None and self.dialect.takes_ids:
-            ids = self.dialect.tokens(prompt)
-            if ids is None and "messages" in prompt:
-                raise GauntletError(
-                    f"{self.cell['id']}: this server does not tokenise chat messages; use the dialect openai"
-                )
-            asked = {**prompt, "ids": ids}
+            asked = {**prompt, "ids": self._tokens(prompt)}
         ids = asked.get("ids")
         if ids is not None:
             room(
@@ -171,6 +187,11 @@ def _marked(text: str, mark: str) -> str:
 def _marked_messages(messages: Sequence[dict], mark: str) -> list[dict]:
     first, *rest = messages
     return [{**first, "content": _marked(first["content"], mark)}, *rest]
+
+
+def _common(one: Sequence[int], two: Sequence[int]) -> list[int]:
+    """The longest common beginning."""
+    return [a for a, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, two, strict=False))]
 
 
 def _interleaved(users: Sequence[dict], answers: Sequence[str]) -> list[dict]:

@@ -116,7 +116,21 @@ def summary(records: Sequence[dict], chunks: Sequence[dict], window_s: float, sp
         "drafted_tokens": drafted,
         "accepted_tokens": accepted,
         "acceptance_length": acceptance_length(good) if speculates else None,
+        "acceptance_source": "requests" if speculates and total(good, "verify_steps") else None,
         "accepted_per_drafted": ratio(accepted, drafted),
         "step_ms": 1000 * step if step is not None else None,
         "acceptance_position_counts": histogram(good),
+    }
+
+
+def with_counters(figures: dict, delta: dict | None) -> dict:
+    """Figures whose verify steps come from the server's counters, where its answers do not tell them per request."""
+    if figures["acceptance_source"] or figures["failed"] or not (delta or {}).get("verify_steps"):
+        return figures
+    steps = delta["verify_steps"]
+    return {
+        **figures,
+        "verify_steps": int(steps),
+        "acceptance_length": ratio(figures["completion_tokens"] - figures["completed"], steps),
+        "acceptance_source": "counters",
     }

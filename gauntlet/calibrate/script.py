@@ -204,7 +204,8 @@ def _openai(script: Script, made: Answer, said: list[int], options: dict) -> Non
         said_now = {"reasoning_content" if reasoning else "content": text} if text is not None else {}
         choice = {"index": 0, "finish_reason": finish}
         choice |= {"delta": {**delta, **said_now}} if chat else {"text": text or ""}
-        more = {"usage": _usage(script, made, n)} if options.get("continuous_usage") else {}
+        told = options.get("continuous_usage") and "usage" not in script.drop
+        more = {"usage": _usage(script, made, n)} if told else {}
         return _event({**base, "choices": [choice], **more})
 
     times = _times(script, said)

@@ -94,13 +94,13 @@ class LlamaCpp(Server):
         """True: every request is told not to use the cache, so there is nothing to empty."""
         return True
 
-    def tokens(self, prompt: dict) -> list[int]:
+    def tokens(self, prompt: dict, special: bool = True) -> list[int]:
         """Token ids of {text} or {messages} (through the server's chat template)."""
         if "messages" in prompt:
             text = self.post("/apply-template", {"messages": prompt["messages"]})["prompt"]
         else:
             text = prompt["text"]
-        return self.post("/tokenize", {"content": text, "add_special": True, "parse_special": True})["tokens"]
+        return self.post("/tokenize", {"content": text, "add_special": special, "parse_special": special})["tokens"]
 
 
 def step_ends(accepted: Sequence[int]) -> list[int]:

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
+from gauntlet.dialects.llamacpp import LlamaCpp
 from gauntlet.dialects.reading import Reading, first_of, loads, message_of
 from gauntlet.dialects.server import Server
-from gauntlet.dialects.sglang import speculation
+from gauntlet.dialects.sglang import SGLang, speculation
 from gauntlet.stream import events
 
 
@@ -31,7 +32,17 @@ class OpenAI(Server):
             **extra,
             "stream": True,
             "stream_options": usage,
+            "return_spec_tokens_details": True,
         }
+
+    @classmethod
+    def counters(cls, text: str) -> dict[str, float]:
+        """Those of whichever engine stands behind the route."""
+        return SGLang.counters(text) or LlamaCpp.counters(text)
+
+    def flush(self) -> bool:
+        """Whether the server has SGLang's door to empty its cache."""
+        return self._call("POST", "/flush_cache", {}).ok
 
     @staticmethod
     def read(times: Sequence[float], pieces: Sequence[bytes]) -> Reading:

@@ -1,7 +1,5 @@
 """A live server's other doors: plain JSON requests, never inside a measured window."""
 
-import json
-
 import requests
 
 from gauntlet.dialects.reading import message_of
@@ -31,7 +29,7 @@ class Server:
 
     def post(self, path: str, body: dict) -> dict:
         """POST; the answer's JSON object, or {} for a text."""
-        return self._object(self._call("POST", path, json.dumps(body)))
+        return self._object(self._call("POST", path, body))
 
     def counters_now(self) -> dict[str, float] | None:
         """The counters as they stand, or None where the server has no /metrics."""
@@ -52,7 +50,8 @@ class Server:
         models = self.json("/v1/models").get("data") or [{}]
         return {"model": models[0].get("root") or models[0].get("id")}
 
-    def tokens(self, prompt: dict) -> list[int] | None:
+    def tokens(self, prompt: dict, special: bool = True) -> list[int] | None:
+        """Token ids of {text} or {messages}, with the model's special tokens or without; None: it cannot say."""
         return None
 
     def flush(self) -> bool:
@@ -66,9 +65,9 @@ class Server:
             return f"{self.base_url} answers {status}: {secret} (endpoint.api_key_file)"
         return f"{self.base_url} answers {status}: {message}"
 
-    def _call(self, method: str, path: str, data: str | None = None) -> requests.Response:
+    def _call(self, method: str, path: str, body: dict | None = None) -> requests.Response:
         try:
-            return requests.request(method, self.base_url + path, data=data, headers=self.headers, timeout=TIMEOUT_S)
+            return requests.request(method, self.base_url + path, json=body, headers=self.headers, timeout=TIMEOUT_S)
         except requests.RequestException as error:
             raise GauntletError(f"{self.base_url}{path} does not answer: {error}") from error
 

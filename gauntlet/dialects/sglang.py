@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from gauntlet.dialects.reading import Reading, first_of, loads, message_of, totals
 from gauntlet.dialects.server import Server
-from gauntlet.errors import GauntletError
 from gauntlet.stream import events
 
 # a quote inside JSON text is escaped, so this matches the key only
@@ -45,6 +44,9 @@ class SGLang(Server):
     def body(self, prompt: dict, output_tokens: int, sampling: dict, ignore_eos: bool) -> dict:
         """The request for a prompt of {ids} or {text}."""
         asked = {"max_new_tokens": output_tokens, "ignore_eos": ignore_eos, **sampling}
+        seed = asked.pop("seed", None)
+        if seed is not None and asked.get("temperature"):
+            asked["sampling_seed"] = seed
         given = {"input_ids": prompt["ids"]} if prompt.get("ids") is not None else {"text": prompt["text"]}
         return {**given, "sampling_params": asked, "stream": True}
 
@@ -115,10 +117,11 @@ class SGLang(Server):
         self.post("/flush_cache", {})
         return True
 
-    def tokens(self, prompt: dict) -> list[int] | None:
+    def tokens(self, prompt: dict, special: bool = True) -> list[int] | None:
         """Token ids of {text} or {messages}; None when this release cannot say."""
-        asked = {"messages": prompt["messages"]} if "messages" in prompt else {"prompt": prompt["text"]}
-        try:
-            return self.post("/tokenize", {"model": "default", **asked})["tokens"]
-        except GauntletError:
-            return None
+        if "messages" in prompt:
+            asked = {"messages": prompt["messages"]}
+        else:
+            asked = {"prompt": prompt["text"], "add_special_tokens": special}
+        answer = self._call("POST", "/tokenize", {"model": "default", **asked})
+        return None if answer.status_code in (400, 404, 422) else self._object(answer)["tokens"]

@@ -6,6 +6,7 @@ method file with `members` is a family and defines every member as the family's 
 Only the controller loads catalogs: PyYAML is not in the agent environment.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,8 @@ from gauntlet.catalog.reading import read_yaml
 from gauntlet.errors import GauntletError
 from gauntlet.names import unknown
 
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+PART = re.compile(r"[a-z0-9][a-z0-9_-]*")  # a dot parts the names in a deployment's and a cell's
 SINGULAR = {
     "models": "model",
     "methods": "method",
@@ -64,17 +67,22 @@ def load(folders: Iterable[Path | str]) -> Catalog:
 
 
 def overlay(base: dict, top: dict) -> dict:
-    """`top` over `base`, mappings merged key by key, anything else replaced."""
+    """`top` over `base`: mappings merged key by key, lists one after the other, anything else replaced."""
     merged = dict(base)
     for key, value in top.items():
         below = merged.get(key)
-        merged[key] = overlay(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+        if isinstance(below, dict) and isinstance(value, dict):
+            merged[key] = overlay(below, value)
+        else:
+            merged[key] = [*below, *value] if isinstance(below, list) and isinstance(value, list) else value
     return merged
 
 
 def _members(kind: str, file: Path) -> dict[str, dict]:
     """{name: entry} of one file: one, or every member of a method family."""
     document = read_yaml(file)
+    if document.pop("name", file.stem) != file.stem:
+        raise GauntletError(f"{file}: its name is the file's, '{file.stem}'")
     if kind not in schema.KINDS:  # checked by those who read them
         return {file.stem: {"name": file.stem, **document}}
     if kind == "methods":
@@ -84,4 +92,7 @@ def _members(kind: str, file: Path) -> dict[str, dict]:
         entries = {name: overlay(document, member or {}) for name, member in members.items()}
     else:
         entries = {file.stem: document}
+    for name in entries:
+        if not (NAME if kind in ("models", "campaigns") else PART).fullmatch(str(name)):
+            raise GauntletError(f"{file}: '{name}' is no name; it takes small letters, digits and dashes")
     return {name: {"name": name, **schema.check(kind, entry, str(file))} for name, entry in entries.items()}

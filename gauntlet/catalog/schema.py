@@ -39,7 +39,7 @@ KINDS: dict[str, dict[str, Field]] = {
         "engines": (dict, REQUIRED),
         "weights": (dict, REQUIRED),
         "drafters": (dict, {}),
-        "shape": (dict, REQUIRED),
+        "shape": (dict, {}),
         "estimate": (dict, {}),
         "notes": (list, []),
     },
@@ -48,7 +48,6 @@ KINDS: dict[str, dict[str, Field]] = {
         "family": (str, REQUIRED),
         "baseline": (bool, False),
         "drafter": (str | None, None),
-        "reserve": (dict, {}),
         "engines": (dict, REQUIRED),
         "models": (list | None, None),
         "notes": (list, []),
@@ -77,7 +76,7 @@ KINDS: dict[str, dict[str, Field]] = {
         "repeats": (int, 3),
         "closing": (bool, False),
         "engines": (dict, {}),
-        "environments": (dict, {"default": {}}),
+        "environments": (dict | list, {"default": {}}),
         "tuning": (list | None, None),
         "client": (dict, {}),
     },
@@ -87,6 +86,8 @@ CHOICES: dict[tuple[str, str], tuple[str, ...]] = {
     ("drafters", "status"): ("known", "unverified", "missing"),
     ("weights", "format"): ("safetensors", "gguf"),
 }
+AXES = {"models": str, "methods": str, "tp": int, "workloads": str, "concurrency": int}
+TUNING = ("stock", "tuned")
 SOURCES = {"hub": {"repository", "revision"}, "wheel": {"package", "version", "sha256", "member"}, "local": {"path"}}
 WORDS = {
     str: "a text",
@@ -96,7 +97,6 @@ WORDS = {
     dict: "a mapping",
     list: "a list",
 }
-RESERVE = {"steps", "topk", "draft_tokens"}
 ESTIMATE = {"start_s": 180, "tokens_per_s": 40, "prefill_tokens_per_s": 4000, "scaling": 0.7}
 
 
@@ -129,13 +129,6 @@ def _models(entry: dict, where: str) -> dict:
     return entry
 
 
-def _methods(entry: dict, where: str) -> dict:
-    _known(entry["reserve"], RESERVE, f"{where}: reserve")
-    for key, value in entry["reserve"].items():
-        expect(value, int, f"{where}: reserve.{key}")
-    return entry
-
-
 def _workloads(entry: dict, where: str) -> dict:
     if entry["output_tokens"] < 1:
         raise GauntletError(f"{where}: output_tokens is {entry['output_tokens']}; it takes 1 or more")
@@ -149,6 +142,14 @@ def _workloads(entry: dict, where: str) -> dict:
 
 def _campaigns(entry: dict, where: str) -> dict:
     entry["matrix"] = [_fields(MATRIX, block, f"{where}: matrix[{n}]") for n, block in enumerate(entry["matrix"])]
+    for block in (entry, *entry["matrix"]):
+        for axis, kind in AXES.items():
+            for value in block.get(axis) or []:
+                expect(value, kind, f"{where}: a value of {axis}")
+                if kind is int and value < 1:
+                    raise GauntletError(f"{where}: {axis} holds {value}; it takes numbers from 1")
+    for profile in entry["tuning"] or []:
+        _choice(profile, TUNING, f"{where}: tuning")
     if entry["repeats"] < 1:
         raise GauntletError(f"{where}: repeats is {entry['repeats']}; it takes 1 or more")
     return entry

@@ -12,7 +12,7 @@ WORK = ("model", "method", "tp", "workload", "concurrency")
 
 
 def read(results: Path, hosts: Iterable[str] | None = None) -> list[dict]:
-    """[{IDENTITY…, WORK…, valid, window_s, started_utc, conditions, tuning}] of all attempts below `results`, of `hosts`.
+    """[{IDENTITY…, WORK…, valid, window_s, started_utc, conditions, tuning}] of attempts below `results`, of `hosts`.
 
     A folder that is not there holds nothing; one that cannot be read, and a cell.json that is none, are GauntletErrors.
     """

@@ -30,9 +30,11 @@ def candidates(catalog: Catalog, selection: Selection, name: str, host: dict) ->
     """The deployments of the selection on a host, in the order of the campaign. Raises GauntletError on a method that
     was asked for and that no model of the campaign can have here."""
     campaign = catalog.get("campaigns", selection.campaign)
+    environments = _environments(catalog, campaign)
     found: dict[str, Candidate] = {}
     refused: dict[str, list[str]] = {}
-    for model in _models(catalog, campaign, selection, host, name):
+    models = _models(catalog, campaign, selection, host, name)
+    for model in models:
         for block, method, tp in _blocks(catalog, campaign, selection):
             engine, reason = feasibility.engine(model, method, host, name)
             if engine is None:
@@ -42,14 +44,19 @@ def candidates(catalog: Catalog, selection: Selection, name: str, host: dict) ->
                 if _only_by_family(campaign, method):
                     continue
                 engine = next(iter(model["engines"]))
-            for profile, environment in campaign["environments"].items():
-                made = _deployment(model, method, tp, engine, campaign, host, profile, environment or {})
+            for profile, environment in environments.items():
+                made = _deployment(model, method, tp, engine, campaign, host, profile, environment)
                 candidate = found.setdefault(made["name"], Candidate(made, model, method))
                 candidate.verdict = feasibility.Verdict("unavailable", reason) if reason else feasibility.deployment(
                     made, model, method, host, name
                 )  # fmt: skip
                 candidate.pairs.update(dict.fromkeys(block))
-    _refuse(refused, found, selection, catalog)
+    possible = [
+        m
+        for m in catalog.methods
+        if any(feasibility.engine(model, catalog.methods[m], host, name)[0] for model in models)
+    ]
+    _refuse(selection, catalog, refused, possible)
     return [candidate for candidate in found.values() if candidate.pairs]
 
 
@@ -59,7 +66,24 @@ def _models(catalog: Catalog, campaign: dict, selection: Selection, host: dict, 
     models = [model for model in wanted if allowed is None or model in allowed]
     if not models:
         raise GauntletError(f"{name} may not serve {', '.join(wanted)}; its models: {', '.join(allowed) or 'none'}")
-    return [catalog.get("models", model) for model in models]
+    entries = [catalog.get("models", model) for model in models]
+    if servable := [model for model in entries if set(model["engines"]) & set(host["engine_builds"])]:
+        return servable
+    engines = " or ".join(dict.fromkeys(engine for model in entries for engine in model["engines"]))
+    builds = " and ".join(sorted(host["engine_builds"])) or "no engine"
+    raise GauntletError(f"{', '.join(models)}: served by {engines}, and {name} has {builds} (gauntlet_engine_builds)")
+
+
+def _environments(catalog: Catalog, campaign: dict) -> dict[str, dict]:
+    """Profile -> variables. A list names settings of the kind environment; a mapping holds the variables itself."""
+    given = campaign["environments"]
+    if isinstance(given, dict):
+        return {profile: variables or {} for profile, variables in given.items()}
+    settings = {profile: catalog.get("settings", profile) for profile in given}
+    for profile, setting in settings.items():
+        if setting.get("kind") != "environment":
+            raise GauntletError(f"campaign '{campaign['name']}': setting '{profile}' is not of the kind environment")
+    return {profile: setting["environment"] for profile, setting in settings.items()}
 
 
 def _blocks(catalog: Catalog, campaign: dict, selection: Selection) -> Iterator[tuple[list, dict, int]]:
@@ -99,14 +123,14 @@ def _only_by_family(campaign: dict, method: dict) -> bool:
     return method["family"] in names and (method["name"] not in names or method["name"] == method["family"])
 
 
-def _refuse(refused: dict[str, list[str]], found: dict[str, Candidate], selection: Selection, catalog: Catalog) -> None:
-    """What was asked for by family needs one member that can be, what was asked for by name must be able."""
-    possible = {candidate.deployment["method"] for candidate in found.values()}
+def _refuse(selection: Selection, catalog: Catalog, refused: dict[str, list[str]], possible: list[str]) -> None:
+    """What was asked for, by name or family, must be possible for one of its members at least."""
     for asked in selection.methods:
         wanted = members([asked], catalog)
         if not any(method in possible for method in wanted):
             reasons = dict.fromkeys(reason for method in wanted for reason in refused.get(method, []))
-            raise GauntletError(f"method '{asked}' cannot be measured here: {'; '.join(reasons)}")
+            can = ", ".join(sorted(possible))
+            raise GauntletError(f"method '{asked}' cannot be measured here: {'; '.join(reasons)}; possible: {can}")
 
 
 def _deployment(
@@ -154,8 +178,7 @@ def _deployment(
         "weights": weights,
         "context_length": context_length,
         "max_running_requests": max_running_requests,
-        "reserve": feasibility.context_reserve(method, engine, arguments),
-        "speculation": method["reserve"],
+        "reserve": feasibility.context_reserve(engine, arguments),
         "notes": notes,
         "simulated": [
             *(["scripted engine"] if engine == "scripted" else []),

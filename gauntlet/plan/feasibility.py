@@ -2,10 +2,14 @@
 
 from typing import NamedTuple
 
+from gauntlet import memory
+from gauntlet.errors import GauntletError
+
 # SGLang keeps max(topk x steps, draft tokens) free behind a prompt for these, nothing for the others
 # (tokenizer_manager._validate_one_request, 0.5.10 to 0.5.23)
 RESERVING = {"EAGLE", "EAGLE3", "NEXTN", "FROZEN_KV_MTP"}
 GIB = 1 << 30
+MIB_PER_GIB = 1024
 
 
 class Verdict(NamedTuple):
@@ -17,13 +21,7 @@ class Verdict(NamedTuple):
 
 def engine(model: dict, method: dict, host: dict, name: str) -> tuple[str | None, str | None]:
     """(engine, None), or (None, the sentence why this model cannot have this method on this host)."""
-    builds = host["engine_builds"]
-    of_model = [engine for engine in model["engines"] if engine in builds]
-    if not of_model:
-        return None, (
-            f"{model['name']} is served by {' or '.join(model['engines'])}, and {name} has a build of "
-            f"{' and '.join(sorted(builds)) or 'no engine'} (gauntlet_engine_builds)"
-        )
+    of_model = [engine for engine in model["engines"] if engine in host["engine_builds"]]
     shared = [engine for engine in of_model if engine in method["engines"]]
     if not shared:
         return None, (
@@ -49,20 +47,17 @@ def deployment(deployment: dict, model: dict, method: dict, host: dict, name: st
     return None
 
 
-def cell(deployment: dict, content: dict, concurrency: int) -> Verdict | None:
+def cell(deployment: dict, content: dict, concurrency: int, predicted: dict | None = None) -> Verdict | None:
     """What forbids one cell of a deployment that can be started, or None."""
     context, output, reserve = content["context_tokens"] or 0, content["output_tokens"], deployment["reserve"]
-    window = deployment["context_length"]
-    if context + output + reserve > window:
-        return Verdict(
-            "infeasible",
-            f"context {context} + output {output} + reserve {reserve} = {context + output + reserve} tokens, more than "
-            f"the window of {window}",
-        )
+    window, needed = deployment["context_length"], context + output + reserve
+    if needed > window:
+        sum_of = f"context {context} + output {output} + reserve {reserve} = {needed} tokens"
+        return Verdict("infeasible", f"{sum_of}, more than the window of {window}")
     running = deployment["max_running_requests"]
     if running is not None and concurrency > running:
-        return Verdict("infeasible", f"concurrency {concurrency}, and the server runs {running} requests at once")
-    return None
+        return Verdict("infeasible", f"the server runs {running} requests at once")
+    return _memory(predicted, concurrency, needed) if predicted else None
 
 
 def limits(engine: str, arguments: dict, model: dict) -> tuple[int, int | None]:
@@ -74,12 +69,64 @@ def limits(engine: str, arguments: dict, model: dict) -> tuple[int, int | None]:
     return int(arguments.get("context-length", model["context_window"])), None if running is None else int(running)
 
 
-def context_reserve(method: dict, engine: str, arguments: dict) -> int:
+def context_reserve(engine: str, arguments: dict) -> int:
     """Tokens of the window that the engine keeps for the method."""
     if engine != "sglang" or str(arguments.get("speculative-algorithm", "")).upper() not in RESERVING:
         return 0
-    shape = method["reserve"]
-    return max(shape.get("topk", 0) * shape.get("steps", 0), shape.get("draft_tokens", 0))
+    steps = int(arguments.get("speculative-num-steps", 3))
+    topk = int(arguments.get("speculative-eagle-topk", 1))
+    return max(topk * steps, int(arguments.get("speculative-num-draft-tokens", steps + 1)))
+
+
+def hardware(host: dict) -> tuple[int | None, float | None]:
+    """(GPUs, GiB of the smallest), as the inventory says or as the host's fingerprint does; None: not known."""
+    cards = [card for card in (host.get("conditions") or {}).get("gpus") or [] if card.get("index") is not None]
+    sizes = [card["memory.total"] / MIB_PER_GIB for card in cards if card.get("memory.total")]
+    declared = host.get("gpu_memory")
+    return (
+        host.get("gpus") or len(cards) or None,
+        declared / GIB if declared else min(sizes, default=None),
+    )
+
+
+def prediction(deployment: dict, model: dict, host: dict) -> dict | None:
+    """What the server will have, by `gauntlet.memory`; None where a figure that it needs is not known."""
+    _, gpu_memory = hardware(host)
+    weights = deployment["weights"]
+    if deployment["engine"] != "sglang" or not gpu_memory or not model["shape"].get("full"):
+        return None
+    if any(entry is None or entry["size_bytes"] is None for entry in weights.values()):
+        return None
+    drafter = weights.get("drafter")
+    if drafter and not drafter["shape"].get("full"):
+        return None
+    try:
+        return memory.predict(
+            model["shape"],
+            deployment["arguments"],
+            tp=deployment["tp"],
+            gpu_memory=gpu_memory,
+            weights=weights["model"]["size_bytes"] / GIB,
+            release=deployment["engine_build"],
+            drafter=drafter and drafter["shape"],
+            drafter_weights=drafter["size_bytes"] / GIB if drafter else 0.0,
+            environment=deployment["environment"],
+        )
+    except GauntletError:  # a layout or a release without formulas is measured, not guessed
+        return None
+
+
+def _memory(predicted: dict, concurrency: int, tokens: int) -> Verdict | None:
+    fit = memory.check(predicted, concurrency=concurrency, tokens=tokens)
+    if fit["feasible"]:
+        return None
+    cap = predicted["max_running_requests"]
+    if predicted["failure"] or concurrency <= cap:
+        return Verdict("infeasible", f"memory: {fit['reason']}")
+    # without the cell's own number, so that the cells of a deployment share one sentence
+    return Verdict(
+        "infeasible", f"memory: the server would run {cap} requests at once ({'; '.join(predicted['arithmetic'])})"
+    )
 
 
 def _missing(drafter: dict, host: dict) -> str | None:
@@ -101,7 +148,7 @@ def _parallelism(deployment: dict, model: dict, host: dict, name: str) -> str | 
     tp = deployment["tp"]
     if deployment["engine"] == "llamacpp":
         return None if tp == 1 else f"tp {tp}: llama.cpp is measured at tp 1"
-    gpus = host.get("gpus")
+    gpus, _ = hardware(host)
     if gpus is not None and tp > gpus:
         return f"tp {tp} needs {tp} GPUs, {name} has {gpus}"
     for role, weights in deployment["weights"].items():
@@ -112,11 +159,17 @@ def _parallelism(deployment: dict, model: dict, host: dict, name: str) -> str | 
 
 
 def _heads(shape: dict, tp: int) -> str | None:
-    """SGLang's rule: every rank needs whole query heads; key/value heads are split evenly or replicated evenly."""
-    for key in ("heads", "linear_value_heads", "linear_key_heads"):
-        if shape.get(key, 0) % tp:
-            return f"{shape[key]} {key.replace('_', ' ')} do not divide by {tp}"
+    """SGLang's rule: every rank needs whole query heads; key/value heads are split evenly or replicated evenly.
+    Latent attention keeps one row for all heads, so its key/value heads do not matter."""
+    linear = shape.get("linear") or {}
+    for count, kind in (
+        (shape.get("heads"), "query heads"),
+        (linear.get("heads"), "value heads of the linear layers"),
+        (linear.get("key_heads"), "key heads of the linear layers"),
+    ):
+        if count and count % tp:
+            return f"{count} {kind} do not divide by {tp}"
     kv = shape.get("kv_heads")
-    if kv and shape.get("attention") != "mla" and (kv % tp if kv >= tp else tp % kv):
-        return f"{kv} key/value heads can neither be split nor replicated over {tp} ranks evenly"
+    if kv and "latent_dim" not in (shape.get("full") or {}) and (kv % tp if kv >= tp else tp % kv):
+        return f"{kv} key/value heads can neither be split nor replicated evenly over {tp} ranks"
     return None

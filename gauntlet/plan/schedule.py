@@ -39,15 +39,15 @@ def schedule(
     for candidate in own:
         deployment = candidate.deployment
         starts = _starts(campaign, deployment)
-        if candidate.verdict is None:
-            plan["deployments"][deployment["name"]] = deployment
+        plan["deployments"][deployment["name"]] = deployment
+        predicted = None if candidate.verdict else feasibility.prediction(deployment, candidate.model, host)
         missing_starts = todo[deployment["name"]] = defaultdict(list)
         for cell in cells.of(candidate):
             content = cells.content(cell["workload"])
             plan["cells"][cell["id"]] = {key: value for key, value in cell.items() if key != "id"} | {
                 "estimate_s": estimates.cell(cell, deployment, content, candidate.model["estimate"])
             }
-            verdict = candidate.verdict or feasibility.cell(deployment, content, cell["concurrency"])
+            verdict = candidate.verdict or feasibility.cell(deployment, content, cell["concurrency"], predicted)
             if verdict:
                 leave(cell, *verdict)
                 continue
@@ -85,7 +85,7 @@ def _starts(campaign: dict, deployment: dict) -> list[Start]:
 
 def _bring(profile: str, observed: str | None, name: str) -> str:
     now = f"{name} is {observed}" if observed else f"no tuning profile was observed on {name}"
-    command = f"ansible-playbook site.yml --limit {name} -e host_tuning_profile={profile}"
+    command = f"ansible-playbook site.yml -e host_tuning_state={'present' if profile == 'tuned' else 'absent'}"
     return f"tuning {profile}: {now}; bring it with: {command}"
 
 

@@ -1,5 +1,6 @@
 """The plan as one table for a terminal."""
 
+import re
 from collections import Counter
 
 from gauntlet.plan.estimate import words
@@ -27,21 +28,21 @@ def _rows(plan: dict) -> list[tuple]:
             starts.setdefault((host, activation["deployment"]), []).append(activation)
     rows = []
     for host, deployment in dict.fromkeys([*starts, *states]):
-        count, activations = states.get((host, deployment), Counter()), starts.get((host, deployment), [])
+        count = states.get((host, deployment), Counter())
+        activations = starts.get((host, deployment), [])
         to_measure = len({cell for activation in activations for cell in activation["cells"]})
-        model, method, tp = _slug(deployment)
+        the = plan["deployments"][deployment]
         rows.append((
-            host, model, method, tp, sum(count.values()) + to_measure, count["measured"], to_measure,
+            host, the["model"], _method(the), the["tp"], sum(count.values()) + to_measure, count["measured"], to_measure,
             count["infeasible"] + count["unavailable"], count["pending"], len(activations),
             words(sum(activation["estimate_s"] for activation in activations)),
         ))  # fmt: skip
     return rows
 
 
-def _slug(deployment: str) -> tuple[str, str, str]:
-    """'qwen3.6-27b.ddtree-b15.tp1-0a1b2c3d' -> its model, method and tp; dots may be in the model's name."""
-    model, method, last = deployment.rsplit(".", 2)
-    return model, method, last.removeprefix("tp").partition("-")[0]
+def _method(deployment: dict) -> str:
+    profile = deployment["environment_profile"]
+    return deployment["method"] if profile == "default" else f"{deployment['method']} [{profile}]"
 
 
 def _cells(line: tuple, widths: list[int]) -> list[str]:
@@ -52,8 +53,15 @@ def _cells(line: tuple, widths: list[int]) -> list[str]:
 
 
 def _reasons(plan: dict) -> list[str]:
-    reasons = Counter((left["state"], left["reason"]) for left in plan["not_run"] if left["state"] != "measured")
-    return [""] * bool(reasons) + [f"{count} cells {state}: {reason}" for (state, reason), count in reasons.items()]
+    """Why cells are not measured, a line a deployment and reason; arithmetic in brackets stays in the file."""
+    reasons: Counter = Counter()
+    for left in plan["not_run"]:
+        if left["state"] != "measured":
+            the = plan["deployments"][plan["cells"][left["cell_id"]]["deployment"]]
+            where = f"{the['model']}, {_method(the)}, tp {the['tp']}"
+            reasons[where, left["state"], re.sub(r" \(.*\)$", "", left["reason"])] += 1
+    lines = [f"{where}: {count} cells {state}, {reason}" for (where, state, reason), count in reasons.items()]
+    return ["", *lines] if lines else []
 
 
 def _totals(plan: dict) -> list[str]:

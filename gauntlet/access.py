@@ -20,7 +20,7 @@ CAUSES = (
     ),
     (
         r"/\.ansible/tmp/\S+: Permission denied|Failed to create temporary directory|noexec",
-        "the folder for modules cannot be used, most often because its file system is mounted noexec or read-only: "
+        "the folder for modules cannot be used, most often because its file system is mounted noexec: "
         "keep pipelining on, or set ansible_remote_tmp to a folder on a file system that allows programs",
     ),
     (

@@ -12,6 +12,9 @@ options:
     description: Folder to read instead of the host's own files, for a copy of another host's C(/proc) and C(/sys).
     type: path
     default: /
+  hypervisor:
+    description: Result of this module on the machine under a container, to go along with the container's own.
+    type: dict
 attributes:
   check_mode:
     description: Reads only, in both modes.
@@ -23,6 +26,15 @@ EXAMPLES = r"""
 - name: Read the host
   host_fingerprint:
   register: observed
+
+- name: Read the machine under a container, then the container
+  host_fingerprint:
+  delegate_to: pve1
+  register: machine
+
+- name: Both together
+  host_fingerprint:
+    hypervisor: "{{ machine }}"
 """
 
 RETURN = r"""
@@ -31,7 +43,10 @@ stable:
   returned: always
   type: dict
 volatile:
-  description: Load, clocks, temperatures, link speeds of the moment, names of this host and boot.
+  description:
+    - Load, clocks, temperatures, link speeds of the moment, names of this host and boot.
+    - C(tuning_profile) is stock, tuned or mixed; C(simulated) names settings that are not a machine's own;
+      C(restrictions) is what of the file systems stands in the way; C(hypervisor) is what was given as such.
   returned: always
   type: dict
 unreadable:
@@ -47,8 +62,14 @@ from ansible.module_utils.gauntlet_host.host import Host
 
 
 def main():
-    module = AnsibleModule(argument_spec={"root": {"type": "path", "default": "/"}}, supports_check_mode=True)
-    module.exit_json(changed=False, **fingerprint(Host(module.params["root"])))
+    module = AnsibleModule(
+        argument_spec={"root": {"type": "path", "default": "/"}, "hypervisor": {"type": "dict"}},
+        supports_check_mode=True,
+    )
+    machine = module.params["hypervisor"]
+    if machine is not None:
+        machine = {key: machine[key] for key in ("stable", "volatile", "unreadable")}
+    module.exit_json(changed=False, **fingerprint(Host(module.params["root"]), machine))
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ table:
   returned: always
   type: str
 profile:
-  description: C(tuned), C(stock), C(mixed) or C(unknown), of what was read.
+  description: C(stock) when Gauntlet set nothing here, C(tuned) when all of it reads as it was set, else C(mixed).
   returned: always
   type: str
 refused:
@@ -91,6 +91,7 @@ simulated:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gauntlet_host import boot, table, tuning, verify  # noqa: F401 - boot goes along
+from ansible.module_utils.gauntlet_host.files import LIBEXEC
 from ansible.module_utils.gauntlet_host.host import Host, HostError
 from ansible.module_utils.gauntlet_host.record import Record
 
@@ -119,7 +120,7 @@ def main():
             **result,
             report=report,
             table=table.render(report),
-            profile=verify.profile(host, report),
+            profile=verify.profile(host),
             faults=verify.faults(host, report, asked["hypervisor"]),
             simulated=Record(host).simulated,
         )
@@ -132,14 +133,23 @@ def converge(host, asked, check):
     if asked["state"] == "present":
         specs = tuning.here(host, asked["settings"], asked["groups"], asked["hypervisor"], asked["simulated"])
     change = tuning.apply(host, specs, check=check, simulated=asked["simulated"])
-    diff = [
-        {"before_header": f["path"], "after_header": f["path"], "before": f["before"] or "", "after": f["after"] or ""}
-        for f in change.files
-    ]
+    return {"changed": change.changed, "refused": change.refused, "diff": difference(change)}
+
+
+def difference(change):
+    """Files with their content, our own program by the names of its files, and the values that were set."""
+    program = [f for f in change.files if f["path"].startswith(LIBEXEC)]
+    shown = [(f["path"], f["before"] or "", f["after"] or "") for f in change.files if f not in program]
+    if program:
+        shown.append((f"{LIBEXEC}/gauntlet_host", listed(program, "before"), listed(program, "after")))
     if change.targets:
-        lines = {side: "".join(f"{c['target']} = {c[side]}\n" for c in change.targets) for side in ("before", "after")}
-        diff.append({"before_header": "settings", "after_header": "settings", **lines})
-    return {"changed": change.changed, "refused": change.refused, "diff": diff}
+        sides = ("".join(f"{c['target']} = {c[side]}\n" for c in change.targets) for side in ("before", "after"))
+        shown.append(("settings", *sides))
+    return [{"before_header": name, "after_header": name, "before": b, "after": a} for name, b, a in shown]
+
+
+def listed(program, side):
+    return "".join(f"{f['path']}: {len(f[side])} characters\n" for f in program if f[side] is not None)
 
 
 if __name__ == "__main__":

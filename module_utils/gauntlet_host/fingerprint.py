@@ -9,8 +9,9 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
 
-from . import gpu, pci, place, topology
+from . import gpu, pci, place, topology, verify
 from .host import Host, HostError
+from .record import Record
 
 CPU = "/sys/devices/system/cpu"
 ALL_REDUCE = "/var/lib/gauntlet/all_reduce.json"  # what the module all_reduce found last
@@ -28,8 +29,10 @@ ASPEED = 0x1A03  # the display of a management controller, not a GPU
 BOOT_NAMES = re.compile(r"^(BOOT_IMAGE|initrd|root|rootflags|resume|UUID|boot|systemd\.machine_id)=")
 
 
-def fingerprint(host: Host) -> dict:
+def fingerprint(host: Host, hypervisor: dict | None = None) -> dict:
     """{"stable": {...}, "volatile": {...}, "unreadable": ["<what>: <why>", ...]}.
+
+    `hypervisor` is the fingerprint of the machine under a container: it goes along, and its tuning counts for both.
 
     Every key is present on every host; None or an empty list says that the host has no such thing, `unreadable` says
     what this user may not see.
@@ -89,7 +92,17 @@ def fingerprint(host: Host) -> dict:
         "pcie_links": links_now,
         "all_reduce": json.loads(host.text(ALL_REDUCE) or "null"),
         "user": os.geteuid() if host.root == "/" else None,
+        "tuning_profile": verify.profile(host),
+        "simulated": [f"host tuning: {name}" for name in Record(host).simulated],
+        "restrictions": place.restrictions(host),
+        "hypervisor": hypervisor,
     }
+    if hypervisor:
+        under = hypervisor["volatile"]
+        volatile["simulated"] += under["simulated"]
+        # a container is tuned when it and its machine are; their settings are different ones
+        if under["tuning_profile"] != volatile["tuning_profile"]:
+            volatile["tuning_profile"] = "mixed"
     return {"stable": stable, "volatile": volatile, "unreadable": sorted(host.unreadable)}
 
 

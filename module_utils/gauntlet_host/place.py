@@ -58,3 +58,19 @@ def cgroup(host: Host) -> dict:
         "cpus": sets.get("Cpus"),
         "mems": sets.get("Mems"),
     }
+
+
+def restrictions(host: Host) -> list[str]:
+    """What of this host's file systems will stand in the way, as sentences: read-only where we keep files, noexec where
+    programs are put. The last mount at a place is the one that is seen."""
+    mounts = {}
+    for line in (host.text("/proc/mounts") or "").splitlines():
+        _, where, _, options = line.split()[:4]
+        mounts[where] = options.split(",")
+    found = []
+    for where, options in sorted(mounts.items()):
+        if where in ("/", "/etc", "/opt", "/var", "/var/lib") and "ro" in options:
+            found.append(f"{where} is read-only: nothing below it can be kept over a reboot")
+        if where in ("/", "/tmp", "/var/tmp", "/home", "/root", "/opt") and "noexec" in options:
+            found.append(f"{where} is noexec: programs there do not start")
+    return found

@@ -60,12 +60,16 @@ def apply(host: Host, specs: list[dict], check: bool = False, simulated: bool = 
         _give_back(host, record, wanted, now, change)
         to_read_anew = keep(host, wanted, simulated, change)
         _set(record, wanted, now, change)
-        record.simulated = sorted(s.name for s in wanted) if simulated else []
+        record.simulated = sorted(s.name for s in wanted if simulated and _touches_the_machine(s, now[s.name]))
         if not check:
             tell(host, to_read_anew)
             _read_back(wanted, change)
         replace(host, RECORD, record.text(), change, quiet=True)
     return change
+
+
+def _touches_the_machine(setting: Setting, found: dict) -> bool:
+    return setting.spec["where"] == "hypervisor" and any(isinstance(value, str) for value in found.values())
 
 
 def set_again(host: Host, specs: list[dict], simulated: bool) -> Change:

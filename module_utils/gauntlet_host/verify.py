@@ -62,16 +62,22 @@ def _worst(items: list[dict]) -> str:
     return NOT_HERE
 
 
-def profile(host: Host, report: list[dict]) -> str:
-    """The tuning that was observed, of the settings that can be set: `tuned` when all are as wanted, `stock` when some
-    are not and Gauntlet has set nothing here, `mixed` when it has and something moved, `unknown` when one cannot be
-    read (a container asks its hypervisor)."""
-    verdicts = {entry["verdict"] for entry in report if entry["written"]}
-    if DIFFERS in verdicts:
-        return "mixed" if Record(host).settings else "stock"
-    if UNREADABLE in verdicts:
-        return "unknown"
-    return "tuned" if OK in verdicts else "stock"
+def profile(host: Host) -> str:
+    """The tuning that is observed, by what Gauntlet set here: `stock` when it set nothing, `tuned` when all of it reads
+    as it was set, `mixed` when some of it moved or can no longer be read."""
+    set_here = Record(host).settings
+    if not set_here:
+        return "stock"
+    report = verify(host, [entry["spec"] for entry in set_here.values()], ["hypervisors", "inference"])
+    moved = [
+        item
+        for entry in report
+        for item in entry["items"]
+        if item["verdict"] == DIFFERS
+        or item["verdict"] == UNREADABLE
+        and item["target"] in set_here[entry["setting"]]["originals"]
+    ]
+    return "mixed" if moved else "tuned"
 
 
 def faults(host: Host, report: list[dict], hypervisor: str | None) -> list[str]:

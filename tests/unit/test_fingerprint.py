@@ -180,3 +180,14 @@ def test_limits_and_cgroup_are_read_in_both_forms(host):
     assert place.cgroup(host) == {"memory_bytes": None, "cpu_max": None, "cpus": "0-47", "mems": "0"}
     host.write("/sys/fs/cgroup/memory.max", "824633720832\n")
     assert place.cgroup(host)["memory_bytes"] == 824633720832
+
+
+def test_a_containers_fingerprint_carries_its_machines(host, tmp_path):
+    """Kernel, PCIe and power limit are the machine's: a container is as tuned as both are, and as simulated."""
+    guest = FakeHost(tmp_path / "guest")
+    machine = again(host)
+    assert fingerprint(guest, machine)["volatile"]["tuning_profile"] == "stock"
+    machine["volatile"].update(tuning_profile="tuned", simulated=["host tuning: reads"])
+    both = fingerprint(guest, machine)["volatile"]
+    assert (both["tuning_profile"], both["simulated"]) == ("mixed", ["host tuning: reads"])
+    assert both["hypervisor"] is machine

@@ -29,6 +29,10 @@ def boot_id() -> str:
 
 
 def started(unit: str, folder: Path = FOLDER) -> None:
+    """What was up in an earlier boot is superseded: one deployment has the port."""
+    for record in active(folder):
+        if record["boot_id"] != boot_id():
+            stopped(record["unit"], folder)
     _write(_record(unit, folder), {"unit": unit, "since": utc(), "boot_id": boot_id()})
 
 

@@ -36,8 +36,10 @@ def observe(deployments: list[dict], mount: Path, places: Places, results: Path,
 
 
 def _booted() -> str:
-    seconds = int(re.search(r"^btime (\d+)", (PROC / "stat").read_text(), re.M)[1])
-    return hoststate.utc(seconds)
+    """When PID 1 started: in a container the kernel's own boot time is that of the machine under it."""
+    ticks = int((PROC / "1/stat").read_text().rpartition(")")[2].split()[19])
+    kernel = int(re.search(r"^btime (\d+)", (PROC / "stat").read_text(), re.M)[1])
+    return hoststate.utc(kernel + ticks // os.sysconf("SC_CLK_TCK"))
 
 
 def _memory(mount: Path) -> dict:
@@ -107,7 +109,8 @@ def attempts(results: Path) -> int:
 
 
 def assess(seen: dict, home: dict) -> dict:
-    """-> {"rebooted", "rows": [[what, state, detail]], "needs": [sentences], "refused": [sentences], "start": [names]}.
+    """-> {"rebooted", "rows": [[what, state, detail]], "needs": [sentences], "refused": [sentences], "start": [names],
+    "settings_lost": bool}.
 
     `home`: what the controller adds, {"attempts": int, "unfinished": {campaign: cells still to measure},
     "settings": {"profile", "faults"} as read, or {}}.
@@ -131,10 +134,11 @@ def assess(seen: dict, home: dict) -> dict:
             needs.append(f"start {unit['unit']}")
         else:
             rows[-1][2] += "; no longer in the plan: systemctl start it, if it is still wanted"
+    faults = []
     if settings := home["settings"]:
-        faults = settings["faults"]
+        faults = settings["faults"] if seen["tuned"] else []
         rows.append(["settings", settings["profile"], "; ".join(faults) if seen["tuned"] else "not tuned by Gauntlet"])
-        if faults and seen["tuned"]:
+        if faults:
             needs.append(f"set {len(faults)} settings again")
     last = (seen["boot"]["seen"] or {}).get("facts", {})
     rows.append(_gpus_row(seen["gpus"], last.get("gpus"), refused))
@@ -142,7 +146,8 @@ def assess(seen: dict, home: dict) -> dict:
     rows.append(["results at home", f"{home['attempts']} attempts", ""])
     for campaign, cells in home["unfinished"].items():
         rows.append([f"campaign {campaign}", f"{cells} cells to measure" if cells else "finished", ""])
-    return {"rebooted": rebooted, "rows": rows, "needs": needs, "refused": refused if needs else [], "start": start}
+    result = {"rebooted": rebooted, "rows": rows, "needs": needs, "refused": refused if needs else []}
+    return result | {"start": start, "settings_lost": bool(faults)}
 
 
 def _boot(boot: dict) -> tuple[bool, list[str]]:

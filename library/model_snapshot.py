@@ -102,6 +102,10 @@ snapshots:
   type: list
   elements: dict
   returned: success
+said:
+  description: What was copied and how long it took, as a sentence.
+  type: str
+  returned: success
 store:
   description: The store's folder.
   type: str
@@ -180,7 +184,7 @@ def main():
             hoststate.set_seen(restage.facts(Path(asked["results"])))
     except GauntletError as error:
         module.fail_json(msg=str(error))
-    module.exit_json(store=str(store.root), **result)
+    module.exit_json(store=str(store.root), said=staging.said(result), **result)
 
 
 if __name__ == "__main__":

@@ -86,6 +86,10 @@ refused:
   type: list
   elements: str
   returned: success
+settings_lost:
+  description: Whether settings that Gauntlet had set did not persist.
+  type: bool
+  returned: success
 start:
   description: Names of the deployments that were up and are not.
   type: list

@@ -218,6 +218,18 @@ def ceiling(result: dict, mount: Shelf, store: Shelf, options: Options) -> float
     return measure([piece.path for piece in pieces], mount.root, options.jobs) if pieces else None
 
 
+def said(result: dict) -> str:
+    """What was moved and how long it took, beside the time that nobody can go below on this host."""
+    lines = [line for line in result["snapshots"] if line["state"] == "staged"]
+    size, seconds = sum(line["bytes"] for line in lines), sum(line["seconds"] for line in lines)
+    if not size:
+        return "nothing was copied"
+    sentence = f"{space.human(size)} copied and verified in {seconds:.1f} s"
+    if not (rate := result.get("ceiling")):
+        return sentence
+    return f"{sentence}; a plain parallel copy, {space.human(rate)}/s here, would take {size / rate:.1f} s"
+
+
 def verified(weights: list[dict], mount: Shelf, places: Places, options: Options) -> dict:
     """Looks and changes nothing: memory and store, by hash -> as `present`; states right, missing or damaged."""
     reports = []

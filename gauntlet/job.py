@@ -25,6 +25,7 @@ def make(plan: dict, host: str, deployment: str, repeat: int, closing: bool = Fa
         "repeat": repeat,
         "closing": closing,
         "cells": [plans.cell(plan, cell) for cell in start["cells"]],
+        "calibrate_concurrency": max(cell["concurrency"] for cell in plan["cells"].values()),
         **given,
         "simulated": sorted({*the.get("simulated", []), *given.get("simulated", [])}),
     }

@@ -119,6 +119,7 @@ class Run:
             "cell_finished", cell=cell["id"], n=n, of=of, attempt=folder.name, valid=valid,
             reasons=made["validity"]["reasons"], tokens_per_s=figures["tokens_per_s"],
             acceptance_length=figures["acceptance_length"], elapsed_s=time.monotonic() - begun,
+            remaining_s=sum(one.get("estimate_s") or 0 for one in self.job["cells"][n:]),
         )  # fmt: skip
         return True
 

@@ -3,7 +3,6 @@
 import os
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from gauntlet import services
@@ -54,7 +53,7 @@ def invocation(unit: str | None) -> dict | None:
     return {
         "id": state["invocation"],
         "unit": unit,
-        "started_utc": _started(state["pid"]),
+        "started_utc": state["started"],
         "exec_pid": state["pid"],
         "pids": state["pids"],
     }
@@ -66,16 +65,6 @@ def still(unit: str | None, before: dict | None) -> dict | None:
         return invocation(unit)
     except GauntletError:
         return before and {**before, "id": None}
-
-
-def _started(pid: int) -> str | None:
-    """When a process started, in UTC: field 22 of /proc/<pid>/stat after the boot time."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        boot = next(int(line.split()[1]) for line in Path("/proc/stat").read_text().splitlines() if "btime" in line)
-    except (OSError, StopIteration):
-        return None
-    return datetime.fromtimestamp(boot + int(fields[19]) / TICKS, UTC).isoformat(timespec="seconds")
 
 
 def same_server(before: dict | None, after: dict | None, counters: tuple[dict | None, dict | None]) -> bool:

@@ -16,8 +16,8 @@ options:
   job:
     description:
       - "The start to measure, for O(state=started): C(plan) (the plan file on the controller), C(deployment),
-        C(repeat), C(closing), and what only the host could tell, C(endpoint), C(unit), C(invocation), C(conditions), C(observed),
-        C(limits), C(results), C(simulated)."
+        C(repeat), C(closing), and what only the host could tell, C(endpoint), C(unit), C(invocation), C(conditions),
+        C(observed), C(limits), C(results), C(simulated)."
       - The action plugin makes the whole job of it (C(gauntlet.job.make)), follows the client until it has ended, shows
         its progress, and fails when a cell failed.
     type: dict

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""The Debian root that lab hosts are copied from."""
+"""The Debian root that lab hosts stand on."""
 
 from __future__ import annotations
 

@@ -7,9 +7,10 @@ DOCUMENTATION = r"""
 module: lab_machine
 short_description: Boot or remove a lab host
 description:
-  - A lab host is a copy of a cached Debian root, booted by systemd-nspawn with systemd as PID 1 and its own sshd,
-    in namespaces that have no name, no mount and no interface on this machine.
-  - Everything of it is C(<folder>/<name>/) - C(root), the keys, the record of its process - and one control group.
+  - A lab host is a cached Debian root with a disk of the host's own laid over it, booted by systemd-nspawn with systemd
+    as PID 1 and its own sshd, in namespaces that have no name, no mount and no interface on this machine.
+  - Everything of it is C(<folder>/<name>/) - what it wrote to its C(disk), the keys, the record of its process - and
+    one control group.
   - A host whose processes were killed is booted again from its disk, as after a power failure.
 options:
   name:
@@ -26,10 +27,10 @@ options:
     type: path
     default: /var/lib/gauntlet-lab
   image:
-    description: Root that a new host is copied from; needed for O(state=present).
+    description: Root that a new host stands on, never written to; needed for O(state=present).
     type: path
   additions:
-    description: Folders whose content is laid over the copy when the host is made.
+    description: Folders whose content is put on the host's disk when it is made.
     type: list
     elements: path
     default: []
@@ -66,7 +67,7 @@ pid:
   type: int
   returned: when the host is up
 image:
-  description: Key of the image that the host was made from, and the names of the additions.
+  description: The root that the host stands on.
   type: str
   returned: when the host exists
 """
@@ -87,6 +88,7 @@ from ansible.module_utils import lab_record
 from ansible.module_utils.basic import AnsibleModule
 
 HALT_SECONDS = 10
+REBOOT_SECONDS = 5
 
 
 class LabError(Exception):
@@ -130,28 +132,34 @@ def observe(folder: Path) -> str:
     return "up" if answers(machine) else "silent"
 
 
-def made_from(image: Path, additions: list[Path]) -> str:
-    return " ".join([image.parent.name, *(addition.name for addition in additions)])
-
-
 def make(folder: Path, name: str, image: Path, additions: list[Path]) -> None:
-    """A root of the host's own, with its identity and the keys; `image` is written last: it says that all is there."""
-    root = folder / "root"
-    subprocess.run(["cp", "--archive", "--reflink=auto", str(image), str(root)], check=True)
+    """The host's own disk with its identity and the keys; `image` is written last: it says that all is there."""
+    disk = folder / "disk"
+
+    def put(path: str, content: str, mode: int = 0o644) -> None:
+        for parent in reversed(Path(path).parents):  # a folder of the disk hides the mode of the image's
+            if not (disk / parent).is_dir():
+                (disk / parent).mkdir(mode=0o700)
+                if (image / parent).is_dir():
+                    shutil.copystat(image / parent, disk / parent)
+        (disk / path).touch(mode)
+        (disk / path).write_text(content)
+
+    for needed in (disk, folder / "work", folder / "root"):
+        needed.mkdir()
+    shutil.copystat(image, disk)
     for addition in additions:
-        subprocess.run(["cp", "--recursive", "--no-dereference", f"{addition}/.", str(root)], check=True)
-    (root / "etc/machine-id").write_text(uuid.uuid4().hex + "\n")
-    (root / "etc/hostname").write_text(name + "\n")
-    (root / "etc/hosts").write_text(f"127.0.0.1 localhost {name}\n::1 localhost\n")
-    for key in (folder / "id_ed25519", root / "etc/ssh/ssh_host_ed25519_key"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(key)], check=True)
-    authorized = root / "root/.ssh/authorized_keys"
-    authorized.parent.mkdir(mode=0o700, exist_ok=True)
-    authorized.touch(mode=0o600)
-    authorized.write_text((folder / "id_ed25519.pub").read_text())
-    host_key = (root / "etc/ssh/ssh_host_ed25519_key.pub").read_text()
-    (folder / "known_hosts").write_text(f"{name} {host_key}")
-    (folder / "image").write_text(made_from(image, additions) + "\n")
+        subprocess.run(["cp", "--recursive", "--no-dereference", f"{addition}/.", str(disk)], check=True)
+    put("etc/machine-id", uuid.uuid4().hex + "\n")
+    put("etc/hostname", name + "\n")
+    put("etc/hosts", f"127.0.0.1 localhost {name}\n::1 localhost\n")
+    for key in ("id_ed25519", "host_key"):
+        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(folder / key)]
+        subprocess.run(command, check=True)
+    put("root/.ssh/authorized_keys", (folder / "id_ed25519.pub").read_text(), 0o600)
+    put("etc/ssh/ssh_host_ed25519_key", (folder / "host_key").read_text(), 0o600)
+    (folder / "known_hosts").write_text(f"{name} {(folder / 'host_key.pub').read_text()}")
+    (folder / "image").write_text(f"{image}\n")
 
 
 def wait_for_ssh(folder: Path, timeout: float) -> bool:
@@ -166,9 +174,14 @@ def wait_for_ssh(folder: Path, timeout: float) -> bool:
 
 def boot(folder: Path, name: str, supervisor: Path, timeout: int) -> None:
     """Start the supervisor and wait for ssh; LabError with the console's last words when it does not come."""
+    image = Path((folder / "image").read_text().strip())
+    if not image.is_dir():
+        raise LabError(
+            f"lab host '{name}' stands on {image}, which is gone; take it away with lab_state=absent and boot it anew"
+        )
     console = folder / "console.log"
     with open(console, "ab") as log:
-        command = [sys.executable, "-I", str(supervisor), str(folder), name]
+        command = [sys.executable, "-I", str(supervisor), str(folder), name, str(image)]
         started = subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/", check=False
         )
@@ -231,7 +244,7 @@ def take_away(folder: Path, name: str) -> None:
 
 def bring_up(folder: Path, name: str, image: Path, additions: list[Path], supervisor: Path, timeout: int) -> None:
     """Make and boot what is not there, whatever is; raises LabError, CalledProcessError, OSError."""
-    if wait_for_ssh(folder, HALT_SECONDS):  # it was only rebooting
+    if wait_for_ssh(folder, REBOOT_SECONDS):  # it was only rebooting
         return
     halt(folder, patience=HALT_SECONDS)
     remove_cgroups(name)
@@ -287,9 +300,9 @@ def main() -> None:
         result["pid"] = machine.pid
     with contextlib.suppress(OSError):
         result["image"] = (folder / "image").read_text().strip()
-        if state == "present" and result["image"] != made_from(image, additions):
+        if state == "present" and result["image"] != str(image):
             module.warn(
-                f"lab host '{name}' was made from {result['image']}, not from {made_from(image, additions)}; "
+                f"lab host '{name}' was made from {result['image']}, not from {image}; "
                 "to make it anew, remove it first with lab_state=absent"
             )
     module.exit_json(**result)

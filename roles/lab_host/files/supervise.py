@@ -1,4 +1,4 @@
-"""Hold a lab host's namespaces and keep its systemd-nspawn running. Arguments: the host's folder, its name.
+"""Hold a lab host's namespaces and keep its systemd-nspawn running. Arguments: the host's folder, name and image.
 
 The whole machine lives in one pid namespace of which this program is the first process: however it ends, the kernel
 takes everything in it along, so a killed lab can leave nothing behind but files and empty control groups. The network
@@ -31,17 +31,20 @@ def check(result: int) -> None:
         raise OSError(number, os.strerror(number))
 
 
-def mount(kind: str, target: str, flags: int = MS_NOSUID | MS_NODEV | MS_NOEXEC) -> None:
-    check(libc.mount(kind.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), None))
+def mount(kind: str, target: Path, flags: int = MS_NOSUID | MS_NODEV | MS_NOEXEC, options: str = "") -> None:
+    words = (os.fsencode(word) for word in (kind, target, kind))
+    check(libc.mount(*words, ctypes.c_ulong(flags), options.encode()))
 
 
-def private_mounts() -> None:
-    """Our own /proc, /run and control groups: systemd-nspawn writes into all three."""
+def private_mounts(folder: Path, image: Path) -> None:
+    """The host's root; and our own /proc, /run and control groups, since systemd-nspawn writes into all three."""
     check(libc.mount(None, b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None))
-    mount("proc", "/proc")
-    mount("tmpfs", "/run")
-    libc.umount2(str(CGROUPS).encode(), MNT_DETACH)
-    mount("cgroup2", str(CGROUPS))
+    mount("proc", Path("/proc"))
+    mount("tmpfs", Path("/run"))
+    libc.umount2(os.fsencode(CGROUPS), MNT_DETACH)
+    mount("cgroup2", CGROUPS)
+    layers = f"lowerdir={image},upperdir={folder}/disk,workdir={folder}/work,redirect_dir=on"
+    mount("overlay", folder / "root", 0, layers)
 
 
 def loopback_up() -> None:
@@ -68,8 +71,8 @@ def boot(folder: Path, name: str) -> int:
     return subprocess.Popen(command, env={**os.environ, "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"}).pid
 
 
-def supervise(folder: Path, name: str) -> int:
-    private_mounts()
+def supervise(folder: Path, name: str, image: Path) -> int:
+    private_mounts(folder, image)
     loopback_up()
     cgroup = CGROUPS / f"gauntlet-lab-{name}"
     cgroup.mkdir(exist_ok=True)
@@ -94,7 +97,7 @@ def supervise(folder: Path, name: str) -> int:
             return os.waitstatus_to_exitcode(status)
 
 
-def main(folder: Path, name: str) -> int:
+def main(folder: Path, name: str, image: Path) -> int:
     check(libc.unshare(CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET))
     recorded, record = os.pipe()
     pid = os.fork()
@@ -106,8 +109,8 @@ def main(folder: Path, name: str) -> int:
     if os.read(recorded, 1) != b"1":
         return 1  # whoever started us died before we were written down: nobody could ever find us
     os.close(recorded)
-    return supervise(folder, name)
+    return supervise(folder, name, image)
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2]))
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])))

@@ -32,7 +32,11 @@ options:
     description: Folder of the cached roots, outside the repository.
     type: path
     default: /var/cache/gauntlet-lab
-author: [Gauntlet]
+attributes:
+  check_mode:
+    description: Says whether the root would be built.
+    support: full
+author: Gauntlet
 """
 
 EXAMPLES = r"""

@@ -31,7 +31,11 @@ options:
     description: Folder of all lab hosts.
     type: path
     default: /var/lib/gauntlet-lab
-author: [Gauntlet]
+attributes:
+  check_mode:
+    description: Says whether the link would be made.
+    support: full
+author: Gauntlet
 """
 
 EXAMPLES = r"""

@@ -41,7 +41,14 @@ options:
     description: Seconds to wait for the host's ssh.
     type: int
     default: 30
-author: [Gauntlet]
+attributes:
+  check_mode:
+    description: Says what would be booted or removed.
+    support: full
+  diff_mode:
+    description: The state before and after.
+    support: full
+author: Gauntlet
 """
 
 EXAMPLES = r"""

@@ -46,14 +46,12 @@ class ActionModule(ActionBase):
         return self._shown(show, task_vars["inventory_hostname"], result) if show else result
 
     def _shown(self, show, name, result):
-        kept = {key: result[key] for key in ("changed", "profile", "faults", "simulated")}
         if show == "json":
-            display.display(json.dumps({"host": name, **kept, "report": result["report"]}))
+            keys = ("profile", "faults", "simulated", "report")
+            display.display(json.dumps({"host": name, **{key: result[key] for key in keys}}))
         else:
             simulated = f"; simulated: {', '.join(result['simulated'])}" if result["simulated"] else ""
             display.display(f"\n{name}: tuning profile {result['profile']}{simulated}\n\n{result['table']}\n")
-        if kept["faults"]:
-            kept.update(
-                failed=True, msg=f"{len(kept['faults'])} settings are not as wanted: {'; '.join(kept['faults'])}"
-            )
-        return kept
+        if not result["faults"]:
+            return {"changed": False, "profile": result["profile"]}
+        return {"changed": False, "failed": True, "msg": "\n".join(["not as wanted:", *result["faults"]])}

@@ -115,6 +115,8 @@ def main():
         if asked["state"] != "verified":
             result = converge(host, asked, module.check_mode)
         shown = asked["settings"] if asked["state"] != "absent" else []
+        for sentence in result["refused"]:
+            module.warn(sentence)
         report = verify.verify(host, shown, asked["groups"])
         module.exit_json(
             **result,

@@ -51,6 +51,10 @@ class Setting:
         """Where the value comes from after a reboot."""
         return None
 
+    def undone_by(self) -> list[str]:
+        """Sentences about what on this host will undo the setting."""
+        return []
+
     def how(self, target: str) -> str:
         """The command or file that changes it, for a person."""
         return "ansible-playbook site.yml"
@@ -136,6 +140,9 @@ class MaxReadRequest(Setting):
 
     def identity(self, target):
         return pci.Device(self.host, target).id
+
+    def undone_by(self):
+        return read_request.warnings(self.host)
 
     def how(self, target):
         code = pci.READ_SIZES.index(int(self.spec["wanted"]))

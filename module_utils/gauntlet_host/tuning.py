@@ -52,9 +52,11 @@ def apply(host: Host, specs: list[dict], check: bool = False, simulated: bool = 
     Every value is compared first and read back afterwards. What a host refuses is in `refused`, the rest is done.
     """
     wanted = [s for s in (make(host, spec) for spec in specs) if s.written]
+    undone = [said for s in wanted for said in s.undone_by()]
     with lock(host, check):
         record = Record(host)
         change = Change(check, record)
+        change.refused += undone
         now = {setting.name: setting.found() for setting in wanted}
         _refuse_two_settings_of_one_target(wanted, now)
         _give_back(host, record, wanted, now, change)

@@ -86,12 +86,11 @@ def faults(host: Host, report: list[dict], hypervisor: str | None) -> list[str]:
     sentences = []
     for entry in report:
         elsewhere = inside and entry["where"] == "hypervisor"
-        for item in entry["items"]:
-            if item["verdict"] == DIFFERS:
-                at = f" (on {hypervisor or 'its hypervisor'})" if elsewhere else ""
-                sentences.append(
-                    f"{entry['setting']}: {item['target']} is {item['found']}, wanted {item['wanted']}{at}"
-                )
-            elif item["verdict"] == UNREADABLE and not elsewhere:
-                sentences.append(f"{entry['setting']}: {item['target']} cannot be read here: {item['why']}")
+        at = f" (a setting of {hypervisor or 'its hypervisor'})" if elsewhere else ""
+        wrong = [item for item in entry["items"] if item["verdict"] == DIFFERS]
+        unseen = [item for item in entry["items"] if item["verdict"] == UNREADABLE and not elsewhere]
+        for items, said in ((wrong, "is {found}, wanted {wanted}"), (unseen, "cannot be read here: {why}")):
+            if items:
+                more = f", and {len(items) - 1} more" if len(items) > 1 else ""
+                sentences.append(f"{entry['setting']}: {items[0]['target']} {said.format(**items[0])}{more}{at}")
     return sentences

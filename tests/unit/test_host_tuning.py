@@ -263,6 +263,13 @@ def test_a_value_that_is_written_and_does_not_stay_is_not_a_change(host, monkeyp
     assert "the register stays at 512" in done.refused[0]
 
 
+def test_an_option_that_undoes_a_setting_is_said_with_it(host):
+    """pci=pcie_bus_perf sets the same register at boot: without the sentence people look for the fault in our unit."""
+    host.write("/proc/cmdline", "quiet pci=pcie_bus_perf\n")
+    assert "pcie_bus_perf" in tuning.apply(host, [READS]).refused[0]
+    assert tuning.apply(host, [NUMA]).refused == []
+
+
 def test_a_read_only_root_is_said_file_by_file(host, monkeypatch):
     """What could be set is set; what could not be kept is listed."""
     real = os.rename

@@ -69,8 +69,9 @@ def main(argv: list[str] | None = None) -> None:
         check_staged(environment)
         check_port(int(environment["GAUNTLET_PORT"]))
         command = shlex.split(environment["GAUNTLET_COMMAND"])
-        sys.stdout.flush()
-        os.execve(command[0], command, environment | secrets(environment))
+        if node := environment.get("GAUNTLET_NUMA_NODE"):  # one socket for processor and memory, under any manager
+            command = ["numactl", f"--cpunodebind={node}", f"--membind={node}", *command]
+        os.execvpe(command[0], command, environment | secrets(environment))
     except (GauntletError, OSError) as error:
         print(f"{PREFIX}{options.deployment} does not start: {error}", file=sys.stderr)
         sys.exit(EX_CONFIG)

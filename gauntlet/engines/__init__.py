@@ -6,7 +6,7 @@ One module an engine, found by `get(name)`. Each has
     command(deployment, paths, port) -> list[str]
     environment(deployment, paths) -> dict[str, str]
     ready(base_url, timeout, key=None) -> dict     a real completion and the server's facts; GauntletError until then
-    prepare(deployment, release) -> dict           the deployment with its arguments as this release spells them
+    phase(lines) -> str                            what a server that does not answer yet is doing
 A deployment is the plan's DEPLOYMENT dict; its arguments are symbolic (`${model}`, `${drafter}`, `${port}`).
 """
 
@@ -37,6 +37,18 @@ def get(name: str) -> ModuleType:
 def instance(deployment: dict) -> str:
     """The unit that serves a deployment: 'llamacpp@smollm2-135m.ngram-simple.tp1-0a1b2c3d.service'."""
     return f"{get(deployment['engine']).UNIT}{deployment['name']}.service"
+
+
+def simulated(deployment: dict) -> list[str]:
+    """What of a deployment is not real, as results store it."""
+    from gauntlet.engines import scripted
+
+    variables = (deployment.get("environment") or {}).items()
+    stands_in = deployment["engine"] == "scripted" or scripted.stands_in(deployment)
+    return [
+        *(["scripted engine"] if stands_in else []),
+        *(f"{name}={value}" for name, value in variables if name.startswith("SGLANG_SIMULATE")),
+    ]
 
 
 def locate(deployment: dict, models: str = MODELS, engines: str = ENGINES) -> dict[str, str]:

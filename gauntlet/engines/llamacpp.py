@@ -1,7 +1,7 @@
 """llama.cpp on a CPU: the embedded default, a real engine with real weights."""
 
 from gauntlet import engines
-from gauntlet.engines import openai
+from gauntlet.engines import http
 
 DIALECT = "llamacpp"
 UNIT = "llamacpp@"
@@ -23,8 +23,8 @@ def environment(deployment: dict, paths: dict) -> dict[str, str]:
 
 def ready(base_url: str, timeout: float, key: str | None = None) -> dict:
     """{'completion': text, 'server': {model, context_length, max_running_requests}}; GauntletError while it is not."""
-    completion = openai.completion(base_url, timeout, key)
-    properties = openai.get(f"{base_url}/props", timeout, key)
+    completion = http.completion(base_url, timeout, key)
+    properties = http.get(f"{base_url}/props", timeout, key)
     settings = properties.get("default_generation_settings", {})
     return {
         "completion": completion,

@@ -1,4 +1,4 @@
-"""The two requests of a readiness check that every engine understands."""
+"""JSON over HTTP for readiness checks, with errors as sentences."""
 
 import json
 
@@ -7,20 +7,21 @@ import requests
 from gauntlet.errors import GauntletError
 
 
-def headers(key: str | None) -> dict[str, str]:
-    return {"Authorization": f"Bearer {key}"} if key else {}
-
-
 def get(url: str, timeout: float, key: str | None = None) -> dict:
     """A JSON document; GauntletError with the status or the network's own words."""
-    return _json(lambda: requests.get(url, headers=headers(key), timeout=timeout), url)
+    return _json("GET", url, None, timeout, key)
+
+
+def post(url: str, body: dict, timeout: float, key: str | None = None) -> dict:
+    """The JSON answer to a JSON body."""
+    return _json("POST", url, body, timeout, key)
 
 
 def completion(base_url: str, timeout: float, key: str | None = None) -> str:
-    """The text of a real completion of four tokens. `/health` alone is no proof of service."""
+    """The text of a real completion of four tokens over /v1/completions."""
     url = f"{base_url}/v1/completions"
     body = {"model": "default", "prompt": "The capital of France is", "max_tokens": 4, "temperature": 0}
-    answer = _json(lambda: requests.post(url, json=body, headers=headers(key), timeout=timeout), url)
+    answer = post(url, body, timeout, key)
     try:
         text, tokens = answer["choices"][0]["text"], answer["usage"]["completion_tokens"]
     except (KeyError, IndexError, TypeError):
@@ -30,10 +31,14 @@ def completion(base_url: str, timeout: float, key: str | None = None) -> str:
     return text
 
 
-def _json(call, url: str) -> dict:
+def _json(method: str, url: str, body: dict | None, timeout: float, key: str | None) -> dict:
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
-        answer = call()
+        answer = requests.request(method, url, json=body, headers=headers, timeout=timeout)
         answer.raise_for_status()
-        return answer.json()
+        document = answer.json()
     except (requests.RequestException, ValueError) as error:
         raise GauntletError(f"{url}: {error}") from None
+    if not isinstance(document, dict):
+        raise GauntletError(f"{url} answered with {type(document).__name__}, not with an object")
+    return document

@@ -38,6 +38,14 @@ options:
     type: list
     elements: path
     default: []
+  peers:
+    description: Other hosts that may have them, each with its C(name) and the C(ssh) command up to its address.
+    type: list
+    elements: dict
+    default: []
+  hub:
+    description: How the hub is asked, with C(endpoint), C(token_file) and C(offline); not at all when this is left out.
+    type: dict
   results:
     description: The folder of results; that its disk is mounted now is remembered, to be compared after a reboot.
     type: path
@@ -135,6 +143,8 @@ SPEC = {
     "mount": {"type": "path", "default": "/srv/gauntlet/models"},
     "store": {"type": "path", "default": "/var/lib/gauntlet/store"},
     "caches": {"type": "list", "elements": "path", "default": []},
+    "peers": {"type": "list", "elements": "dict", "default": []},
+    "hub": {"type": "dict"},
     "results": {"type": "path", "default": "/var/lib/gauntlet/results"},
     "verify": {"type": "str", "choices": ["always", "copy", "never"], "default": "always"},
     "jobs": {"type": "int", "default": 0},
@@ -152,21 +162,20 @@ def main():
     try:
         from gauntlet import hoststate, restage
         from gauntlet.errors import GauntletError
-        from gauntlet.weights import lock, staging
+        from gauntlet.weights import lock, sources, staging
         from gauntlet.weights.options import Options
         from gauntlet.weights.progress import Progress
         from gauntlet.weights.shelf import Shelf
-        from gauntlet.weights.sources import Places
     except ImportError as error:
         module.fail_json(
             msg=f"this Python has no agent in it ({error}): run the task on /opt/gauntlet/agent/bin/python"
         )
     asked = module.params
     progress = Progress(Path(asked["progress"]) if asked["progress"] else None)
-    store = Shelf(Path(asked["store"]), memory=False)
     mount = Shelf(Path(asked["mount"]), memory=True)
     changes = asked["state"] != "verified" and not module.check_mode
     try:
+        places = sources.places(asked)
         options = Options(
             verify=asked["verify"],
             jobs=asked["jobs"],
@@ -175,16 +184,16 @@ def main():
             dry=not changes,
             progress=progress,
         )
-        with lock.held(store.root, asked["wait"], progress) if changes else nullcontext():
-            caches = [Path(folder) for folder in asked["caches"]]
-            places = Places(store=store, caches=caches, pushed=asked["pushed"])
+        with lock.held(places.store.root, asked["wait"], progress) if changes else nullcontext():
             result = staging.STATES[asked["state"]](asked["weights"], mount, places, options)
-        result["ceiling"] = staging.ceiling(result, mount, store, options) if asked["ceiling"] and changes else None
+        result["ceiling"] = (
+            staging.ceiling(result, mount, places.store, options) if asked["ceiling"] and changes else None
+        )
         if asked["state"] == "present" and changes:
             hoststate.set_seen(restage.facts(Path(asked["results"])))
     except GauntletError as error:
         module.fail_json(msg=str(error))
-    module.exit_json(store=str(store.root), said=staging.said(result), **result)
+    module.exit_json(store=asked["store"], said=staging.said(result), **result)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,14 @@ options:
     type: list
     elements: path
     default: []
+  peers:
+    description: Other hosts that may have them, each with its C(name) and the C(ssh) command up to its address.
+    type: list
+    elements: dict
+    default: []
+  hub:
+    description: How the hub is asked, with C(endpoint), C(token_file) and C(offline); not at all when this is left out.
+    type: dict
   results:
     description: The folder that attempts are written to.
     type: path
@@ -106,6 +114,8 @@ SPEC = {
     "mount": {"type": "path", "default": "/srv/gauntlet/models"},
     "store": {"type": "path", "default": "/var/lib/gauntlet/store"},
     "caches": {"type": "list", "elements": "path", "default": []},
+    "peers": {"type": "list", "elements": "dict", "default": []},
+    "hub": {"type": "dict"},
     "results": {"type": "path", "default": "/var/lib/gauntlet/results"},
     "verify": {"type": "str", "choices": ["always", "copy", "never"], "default": "always"},
     "settings": {"type": "dict", "default": {}},
@@ -120,16 +130,15 @@ def main():
     try:
         from gauntlet import restage, services
         from gauntlet.errors import GauntletError
+        from gauntlet.weights import sources
         from gauntlet.weights.options import Options
-        from gauntlet.weights.shelf import Shelf
-        from gauntlet.weights.sources import Places
     except ImportError as error:
         module.fail_json(msg=f"this Python has no agent in it ({error}): run site.yml")
     asked = module.params
-    places = Places(Shelf(Path(asked["store"]), memory=False), [Path(folder) for folder in asked["caches"]])
     options = Options(verify=asked["verify"], dry=True)
     home = {"attempts": asked["attempts_at_home"], "unfinished": asked["unfinished"], "settings": asked["settings"]}
     try:
+        places = sources.places(asked)
         seen = restage.observe(
             asked["deployments"], Path(asked["mount"]), places, Path(asked["results"]), options, services.manager()
         )

@@ -43,6 +43,8 @@ def select(names: Iterable[str], weights: dict, read: Callable[[str], bytes]) ->
     elif weights["format"] == "gguf":
         shards = _gguf(names, weights["entry"])
         selection = Selection(shards, shards)
+    elif weights["format"] == "shape":  # a configuration and a tokenizer, for engines that make up the tensors
+        selection = Selection(sorted({*names, "config.json"}), [])
     else:
         selection = _safetensors(names, read)
     if missing := sorted(set(selection.files) - set(names)):

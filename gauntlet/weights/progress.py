@@ -41,6 +41,10 @@ class Progress:
             if self._path and time.monotonic() - self._said >= EVERY_S:
                 self._line()
 
+    def reached(self, total: int) -> None:
+        """For a phase that is only seen from outside: so many bytes are there."""
+        self.add(max(0, total - self.bytes))
+
     def file_done(self) -> None:
         with self._lock:
             self.files += 1

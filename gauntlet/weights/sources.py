@@ -1,12 +1,16 @@
 """Where weights can come from, in order, each asked what it has and each giving its reason when it cannot."""
 
+import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gauntlet.errors import GauntletError
-from gauntlet.weights import contents, digests, hub_cache, manifest, transfer
+from gauntlet.names import as_switch
+from gauntlet.weights import contents, digests, hub, hub_cache, manifest, transfer
+from gauntlet.weights.hub import Hub
 from gauntlet.weights.options import Options
+from gauntlet.weights.peer import Peer
 from gauntlet.weights.shelf import Shelf
 from gauntlet.weights.transfer import Damaged, Piece
 
@@ -36,12 +40,26 @@ class Offer:
 
 @dataclass
 class Places:
-    """What a host may take weights from. `pushed`: {id: {name: {"size", "sha256"}}}, laid into the store's staging
-    folder by the controller; `caches`: Hugging Face caches."""
+    """What a host may take weights from. `caches`: Hugging Face caches; `peers`: other hosts; `hub`: None where it is
+    not to be asked; `pushed`: {id: {name: {"size", "sha256"}}}, which the controller laid into the staging folder."""
 
     store: Shelf
     caches: list[Path] = field(default_factory=list)
+    peers: list[Peer] = field(default_factory=list)
+    hub: Hub | None = None
     pushed: dict = field(default_factory=dict)
+
+
+def places(asked: dict) -> Places:
+    """Places from what a module was asked: `store`, `caches`, `peers`, `hub`, and `pushed` where there is one."""
+    peers = [Peer(peer["name"], peer["ssh"]) for peer in asked["peers"]]
+    access = asked["hub"]
+    if access is not None:
+        token = access.get("token_file")
+        offline = as_switch("offline", access.get("offline", False))
+        access = Hub(access.get("endpoint") or None, Path(token) if token else None, offline)
+    store, caches = Shelf(Path(asked["store"]), memory=False), [Path(folder) for folder in asked["caches"]]
+    return Places(store, caches, peers, access, asked.get("pushed") or {})
 
 
 def offers(weights: dict, places: Places, options: Options) -> Iterator[tuple[str, Callable[[], Offer]]]:
@@ -53,6 +71,10 @@ def offers(weights: dict, places: Places, options: Options) -> Iterator[tuple[st
     if kind == "hub":
         for cache in places.caches:
             yield "cache", lambda cache=cache: from_cache(weights, cache)
+    for peer in places.peers:
+        yield peer.name, lambda peer=peer: from_peer(weights, peer)
+    if kind == "hub" and places.hub:
+        yield "hub", lambda: from_hub(weights, places, options)
     if kind == "wheel":
         yield "controller", lambda: from_controller(weights, places, options)
 
@@ -110,6 +132,49 @@ def _offer(source: str, where: str, files: dict[str, Path], weights: dict, expec
     return Offer(source, where, pieces, selection.left_out, selection.notes, outside.resolve())
 
 
+def from_peer(weights: dict, peer: Peer) -> Offer:
+    """Another host's verified snapshot, straight into memory; the store gets its copy from there."""
+    record = peer.manifest(weights["id"])
+    if record["source"] != weights["source"]:
+        raise Unusable(f"has another source: {record['source']}")
+    if wrong := manifest.disagreements(record["files"], weights.get("files") or {}):
+        raise Unusable(str(Damaged(peer.name, wrong)))
+    pieces = [
+        Piece(name, entry["size"], lambda name=name: peer.open(weights["id"], name), digests.of_entry(entry))
+        for name, entry in record["files"].items()
+    ]
+    return Offer("peer", peer.name, pieces, record["left_out"], record["notes"])
+
+
+def from_hub(weights: dict, places: Places, options: Options) -> Offer:
+    """The hub: fetched into the store and offered from there; in check mode only what it would be."""
+    store = places.store
+    if not options.dry:
+        store.withdraw(weights["id"], {})
+    with tempfile.TemporaryDirectory() as scratch:
+        listing = hub.look(places.hub, weights, Path(scratch))
+    pieces = _nowhere(listing.files, "fetched")
+    about = {"left_out": listing.left_out, "notes": listing.notes}
+    if options.dry:
+        return Offer("hub", listing.said(), pieces, **about)
+    options.progress.say(f"{weights['id']}: from the hub, {listing.said()}")
+    hub.fetch(places.hub, listing, weights, store, options)
+    store.fill(weights, pieces, hashed=True, jobs=options.jobs, progress=options.progress, **about)
+    return replace(from_store(weights, store, options), source="hub", where=listing.said())
+
+
+def _nowhere(files: dict[str, dict], verb: str) -> list[Piece]:
+    """Pieces that must lie in the staging folder already: there is nothing to read them from."""
+
+    def missing(name: str):
+        raise FileNotFoundError(f"{name} was not {verb}, or arrived damaged")
+
+    return [
+        Piece(name, entry["size"], lambda name=name: missing(name), digests.of_entry(entry))
+        for name, entry in files.items()
+    ]
+
+
 def from_controller(weights: dict, places: Places, options: Options) -> Offer:
     """What the controller pushed: adopted into the store, then offered from there."""
     files = places.pushed.get(weights["id"])
@@ -118,9 +183,6 @@ def from_controller(weights: dict, places: Places, options: Options) -> Offer:
             places.store.withdraw(weights["id"], {})
         raise Unusable("only the controller can fetch it: to be pushed", push=True)
 
-    def nowhere():
-        raise FileNotFoundError(f"{weights['id']} was not pushed")
-
-    pieces = [Piece(name, entry["size"], nowhere, digests.of_entry(entry)) for name, entry in files.items()]
+    pieces = _nowhere(files, "pushed")
     places.store.fill(weights, pieces, hashed=True, jobs=options.jobs, progress=options.progress)
     return from_store(weights, places.store, options)

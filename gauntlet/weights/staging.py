@@ -183,7 +183,7 @@ def _damaged_source(plan: Plan, error: Damaged, mount: Shelf, places: Places, op
 
 def _keep_store(w: dict, mount: Shelf, places: Places, options: Options, line: dict) -> bool:
     """A snapshot in memory whose store is gone or damaged is one reboot away from being lost: it is stored again."""
-    if w["source"]["kind"] == "local" or not (options.repair_store and options.hashed):
+    if not (options.repair_store and options.hashed):
         return False
     stored = inspect(places.store, w, options, deep=False)
     if stored == {}:

@@ -87,7 +87,7 @@ class Host:
         return (self.cache / "models--acme--tiny/snapshots" / COMMIT / name).resolve()
 
     def present(self, *weights, pushed=None, **options):
-        places = Places(self.store, [self.cache], pushed or {})
+        places = Places(self.store, [self.cache], pushed=pushed or {})
         return staging.present(list(weights), self.mount, places, Options(jobs=2, **options))
 
     def only(self, weights, **options):

@@ -75,7 +75,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 # the lab is for running programs: documentation and translations are half of a minimal root
 MMDEBSTRAP = [
-    "mmdebstrap", "--mode=root", "--variant=minbase", "--format=directory", "--quiet",
+    "mmdebstrap", "--mode=root", "--variant=minbase", "--format=directory",
     "--aptopt=Acquire::Languages none",
     "--dpkgopt=path-exclude=/usr/share/doc/*",
     "--dpkgopt=path-exclude=/usr/share/man/*",
@@ -114,12 +114,22 @@ def build(target: Path, made_from: dict, customise: Path) -> None:
     # a hook inherits our environment: Debian's tools must not meet a virtual environment or a foreign locale in it
     environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
     environment |= {name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")}
-    subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    except subprocess.CalledProcessError:
+        shutil.rmtree(partial)
+        raise
     query = ["dpkg-query", f"--root={root}", "--show", "--showformat=${Package} ${Version}\\n"]
     versions = subprocess.run(query, check=True, capture_output=True, text=True).stdout
     (partial / "packages.txt").write_text(versions)
     (partial / "inputs.json").write_text(json.dumps(made_from, indent=1) + "\n")
     partial.rename(target)
+
+
+def reason(said: str) -> str:
+    """The first error that apt or dpkg reported; the later ones of mmdebstrap only say that something failed."""
+    lines = said.strip().splitlines() or ["it said nothing"]
+    return next((line.removeprefix("E: ") for line in lines if line.startswith("E: ")), lines[-1])
 
 
 def main() -> None:
@@ -158,9 +168,7 @@ def main() -> None:
             try:
                 build(target, made_from, customise)
             except subprocess.CalledProcessError as error:
-                said = [line for line in error.stderr.splitlines() if line.startswith(("E:", "Err"))]
-                reason = "; ".join(said[-3:]) or error.stderr[-300:]
-                module.fail_json(msg=f"mmdebstrap could not build {target.name}: {reason}", stderr=error.stderr)
+                module.fail_json(msg=f"mmdebstrap could not build {target.name}: {reason(error.stderr)}")
     module.exit_json(changed=changed, **{**result, "seconds": round(time.monotonic() - began, 1)})
 
 

@@ -33,7 +33,8 @@ def _rows(plan: dict) -> list[tuple]:
         to_measure = len({cell for activation in activations for cell in activation["cells"]})
         the = plan["deployments"][deployment]
         rows.append((
-            host, the["model"], _method(the), the["tp"], sum(count.values()) + to_measure, count["measured"], to_measure,
+            host, the["model"], _method(the), the["tp"],
+            sum(count.values()) + to_measure, count["measured"], to_measure,
             count["infeasible"] + count["unavailable"], count["pending"], len(activations),
             words(sum(activation["estimate_s"] for activation in activations)),
         ))  # fmt: skip

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from analysis import statistics
+from analysis.grouping import groups
 from analysis.statistics import Estimate
 from analysis.study import Cell, Comparison, Drift, Study
 from analysis.wording import listed, times
@@ -71,8 +72,8 @@ class Findings:
     def __init__(self, study: Study):
         self.study, self.claims = study, Claims()
         self.comparisons = [one for one in study.comparisons if one.method.name not in study.doubts]
-        self.places = _groups(self.comparisons, lambda one: one.method.place)
-        self.sweeps = _groups(
+        self.places = groups(self.comparisons, lambda one: one.method.place)
+        self.sweeps = groups(
             self.comparisons,
             lambda one: (*one.method.series, one.method.method, one.method.workload, one.method.family),
         )
@@ -174,7 +175,7 @@ class Findings:
     def _budget(self) -> Iterable[Finding]:
         held = [one for one in self.budgets if self.claims.holds("budget", one.chosen.method.name)]
         held = [one for one in held if one.reported.value > 1]
-        for group in _groups(held, lambda one: (*one.chosen.method.series, one.chosen.method.workload)).values():
+        for group in groups(held, lambda one: (*one.chosen.method.series, one.chosen.method.workload)).values():
             cell = group[0].chosen.method
             each = [
                 f"{one.chosen.method.budget} at C={one.chosen.method.concurrency} ({times(one.reported)})"
@@ -189,7 +190,7 @@ class Findings:
     def _trees(self) -> Iterable[tuple[Cell, Cell]]:
         """(smallest, largest) budget of each family in each place."""
         for place in self.places.values():
-            for members in _families(place).values():
+            for members in families(place).values():
                 yield members[0].method, members[-1].method
 
     def _tree(self) -> Iterable[Finding]:
@@ -231,7 +232,7 @@ class Findings:
 
     def _context(self) -> Iterable[Finding]:
         held = [pair for pair in self._contexts() if self.claims.holds("context", pair[1].name)]
-        for group in _groups(held, lambda pair: (*pair[1].series, pair[1].concurrency, pair[0].context)).values():
+        for group in groups(held, lambda pair: (*pair[1].series, pair[1].concurrency, pair[0].context)).values():
             short, long = group[0]
             each = [
                 f"{one.method} {times(_acceptance_over_context(shorter, one))} from {shorter.acceptance.value:.2f}"
@@ -272,8 +273,8 @@ def drift_sentence(drift: Drift) -> str:
 def context_sweeps(cells: Iterable[Cell]) -> list[list[Cell]]:
     """Cells that differ in prompt length alone, shortest first."""
     exact = [cell for cell in cells if cell.context and cell.context >= MIN_CONTEXT]
-    groups = _groups(exact, lambda cell: (*cell.series, cell.method, cell.concurrency)).values()
-    sweeps = [sorted(group, key=lambda cell: cell.context) for group in groups]
+    found = groups(exact, lambda cell: (*cell.series, cell.method, cell.concurrency)).values()
+    sweeps = [sorted(cells, key=lambda cell: cell.context) for cells in found]
     return [cells for cells in sweeps if cells[-1].context >= 2 * cells[0].context]
 
 
@@ -292,7 +293,7 @@ def _ties(found: list[tuple[Comparison, list[str]]]) -> str:
 
 
 def _budgets(place: list[Comparison]) -> Iterable[Budget]:
-    for members in _families(place).values():
+    for members in families(place).values():
         prompts = sorted(set.intersection(*(set(one.prompts) for one in members)))
         if len(prompts) >= MIN_SPLIT_PROMPTS:
             choosing, reporting = tuple(prompts[::2]), tuple(prompts[1::2])
@@ -300,13 +301,13 @@ def _budgets(place: list[Comparison]) -> Iterable[Budget]:
             yield Budget(best, len(choosing), best.ratio("speed", reporting))
 
 
-def _families(place: list[Comparison]) -> dict[str, list[Comparison]]:
+def families(place: list[Comparison]) -> dict[str, list[Comparison]]:
     """Families with several budgets, each by budget."""
     with_budget = [one for one in place if one.method.budget is not None]
-    groups = _groups(with_budget, lambda one: one.method.family)
+    found = groups(with_budget, lambda one: one.method.family)
     return {
         family: sorted(members, key=lambda one: one.method.budget)
-        for family, members in groups.items()
+        for family, members in found.items()
         if len({one.method.budget for one in members}) > 1
     }
 
@@ -342,10 +343,3 @@ def _values(found: list[tuple[Comparison, list]]) -> str:
         f"{times(first.speedup)} at C={first.method.concurrency}, "
         f"{times(last.speedup)} at C={last.method.concurrency}, {counts} each"
     )
-
-
-def _groups(items: Iterable, key: Callable) -> dict:
-    groups: dict = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return groups

@@ -1,26 +1,48 @@
-"""The report's files from a study: report.html, each figure as SVG and PNG. The same results give the same bytes."""
+"""The report's files from a study: report.html, report.tex, each figure as SVG, PNG and CSV, each table as CSV.
+
+The same results give the same bytes."""
 
 from pathlib import Path
 
-import jinja2
-
-from analysis import figures, tables
-from analysis.study import Study
+from analysis import figures, html, latex, tables
+from analysis.drawing import Palette, draw
+from analysis.findings import Findings
+from analysis.study import SYNTHETIC, Study
 from gauntlet.errors import GauntletError
 
-TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
+FORMATS = ("html", "tex", "pdf")
 
 
-def write(study: Study, output: Path) -> list[Path]:
-    """Write the report into `output` (made when missing); returns its files, report.html first.
+def write(study: Study, output: Path, formats: tuple[str, ...] = FORMATS, plan: dict | None = None) -> list[str]:
+    """Write the report into `output` (made when missing); returns a line for each thing made, or why it was not.
 
+    `formats`: html; tex; pdf (the tex compiled, where LaTeX is installed). `plan` adds the cells that were not run.
     Raises GauntletError when the folder cannot be written.
     """
-    drawn = figures.make(study)
-    files = {"report.html": _html(study, drawn).encode()}
-    for figure in drawn:
-        files[f"figures/{figure.name}.svg"] = figure.svg.encode()
-        files[f"figures/{figure.name}.png"] = figure.png
+    findings = Findings(study)
+    shown, listed = figures.make(findings), tables.make(findings, plan)
+    palette = Palette(shown)
+    watermark = "SYNTHETIC" if SYNTHETIC in study.simulated else ""
+    drawn = {figure.name: draw(figure, palette, watermark) for figure in shown}
+    files = {}
+    if "html" in formats:
+        files["report.html"] = html.render(findings, shown, drawn, listed).encode()
+    if "tex" in formats or "pdf" in formats:
+        files["report.tex"] = latex.render(findings, shown, palette, listed).encode()
+    said = [str(output / name) for name in files]
+    for figure in shown:
+        svg, png = drawn[figure.name]
+        files |= {f"figures/{figure.name}.svg": svg.encode(), f"figures/{figure.name}.png": png}
+        files[f"figures/{figure.name}.csv"] = figure.csv().encode()
+    files |= {f"tables/{table.name}.csv": table.csv().encode() for table in listed}
+    _write(output, files)
+    if "pdf" in formats:
+        said.append(latex.compile_pdf(output / "report.tex") or str(output / "report.pdf"))
+    said += [f"{output}/figures: {len(shown)} as svg, png and csv", f"{output}/tables: {len(listed)} as csv"]
+    return said
+
+
+def _write(output: Path, files: dict[str, bytes]) -> None:
     try:
         for name, content in files.items():
             path = output / name
@@ -28,14 +50,5 @@ def write(study: Study, output: Path) -> list[Path]:
             path.write_bytes(content)
     except OSError as error:
         raise GauntletError(
-            f"report folder {output} cannot be written: {error.strerror}; --output names another"
+            f"the report cannot be written to {output}: {error.strerror}; --output names another folder"
         ) from None
-    return [output / name for name in files]
-
-
-def _html(study: Study, drawn: list[figures.Figure]) -> str:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    return environment.get_template("report.html.j2").render(study=study, figures=drawn, tables=tables)

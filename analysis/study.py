@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import doubts, statistics
+from analysis.grouping import natural
 from analysis.statistics import Estimate, Sums
 from analysis.tree import Problem, Results
 from gauntlet.errors import GauntletError
@@ -371,6 +372,7 @@ def _cells(results: Results) -> list[Cell]:
     attempts = results.cells.sort_values(
         ["host", "model", "tp", "workload", "concurrency", "baseline", "method", "cell_id", "closing", "attempt"],
         ascending=[True] * 5 + [False] + [True] * 4,
+        key=lambda column: column.map(natural) if column.name in ("host", "model", "workload", "method") else column,
     )
     groups = [group for _, group in attempts.groupby(["host", "conditions_id", "spec_id", "closing"], sort=False)]
     row_cell = np.full(len(results.cells), -1)

@@ -3,11 +3,12 @@
 import csv
 import io
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from analysis import wording
 from analysis.findings import Findings
+from analysis.grouping import groups
 from analysis.losslessness import divergence
 from analysis.statistics import Estimate
 from analysis.study import Cell, Comparison, Study
@@ -61,7 +62,8 @@ class Table:
         }
         head = []
         for column in self.columns:
-            key = column.key + (f"_{UNITS.get(column.unit, column.unit)}" if column.unit else "")
+            unit = UNITS.get(column.unit, column.unit)
+            key = column.key if not unit or column.key.endswith(unit) else f"{column.key}_{unit}"
             head += [key, f"{key}_low", f"{key}_high"] if column.key in intervals else [key]
         writer.writerow([*head, "cells"])
         for row in self.rows:
@@ -77,7 +79,7 @@ class Table:
         return out.getvalue()
 
 
-UNITS = {"×": "ratio", "tokens/s": "tokens_per_s", "%": "percent"}
+UNITS = {"×": "", "tokens/s": "tokens_per_s", "%": "percent"}
 WHERE = (Column("host", "host"), Column("model", "model"), Column("tp", "TP"))
 WHAT = (Column("workload", "workload"), Column("concurrency", "C"), Column("method", "method"))
 
@@ -87,7 +89,8 @@ def make(findings: Findings, plan: dict | None = None) -> list[Table]:
     study = findings.study
     found = [
         _speedups(study), _latency(study), _acceptance(study), _budgets(findings), _break_even(findings),
-        _scaling(study), _tp_scaling(study), _losslessness(study), _drift(study), _not_quoted(study), _not_run(plan), _unreadable(study),
+        _scaling(study), _tp_scaling(study), _losslessness(study), _drift(study), _not_quoted(study), _not_run(plan),
+        _unreadable(study),
     ]  # fmt: skip
     return [table for table in found if table.rows]
 
@@ -174,8 +177,8 @@ def _acceptance(study: Study) -> Table:
     ]  # fmt: skip
     return Table(
         "acceptance", "Acceptance",
-        "Tokens of decode steps per verify step, the prefill's token apart. Survival: share of verify steps in which at "
-        "least the first, second, … drafted token was accepted. Accepted per node falls with a tree's size by itself.",
+        "Tokens of decode steps per verify step, the prefill's token apart. Survival: share of verify steps in which "
+        "at least the first, second, … drafted token was accepted. Accepted per node falls as a tree grows.",
         columns, rows,
     )  # fmt: skip
 
@@ -221,7 +224,7 @@ def _scaling(study: Study) -> Table:
         Column("gain", "over the lowest C", "×"),
     )  # fmt: skip
     rows = []
-    for cells in _groups(_quotable(study), lambda cell: (*cell.series, cell.method, cell.workload)).values():
+    for cells in groups(_quotable(study), lambda cell: (*cell.series, cell.method, cell.workload)).values():
         lowest = cells[0]
         for cell in cells if len(cells) > 1 else []:
             gain = cell.tokens_per_s.value / lowest.tokens_per_s.value
@@ -267,8 +270,7 @@ def tp_sweeps(study: Study) -> list[list[Cell]]:
             cell.concurrency,
         )
 
-    groups = _groups(_quotable(study), key).values()
-    sweeps = [sorted(cells, key=lambda cell: cell.tp) for cells in groups]
+    sweeps = [sorted(cells, key=lambda cell: cell.tp) for cells in groups(_quotable(study), key).values()]
     return [cells for cells in sweeps if len({cell.tp for cell in cells}) > 1]
 
 
@@ -294,8 +296,8 @@ def _losslessness(study: Study) -> Table:
             ))  # fmt: skip
     return Table(
         "losslessness", "Losslessness",
-        "Outputs at temperature 0 to the same prompt as sent. Matching prefix: mean share of the output before the first "
-        "difference, over the outputs that differ.", columns, rows,
+        "Outputs at temperature 0 to the same prompt as sent. Matching prefix: mean share of the output before the "
+        "first difference, over the outputs that differ.", columns, rows,
     )  # fmt: skip
 
 
@@ -356,13 +358,6 @@ def _row(cell: Cell, cells: Iterable[Cell], **values) -> dict:
 
 def _quotable(study: Study) -> list[Cell]:
     return [cell for cell in study.cells if cell.valid and not cell.closing and cell.name not in study.doubts]
-
-
-def _groups(items: Iterable, key: Callable) -> dict:
-    groups: dict = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return groups
 
 
 def _raw(value: object) -> object:

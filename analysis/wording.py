@@ -20,7 +20,7 @@ def number(value: float | None, digits: int = 3) -> str:
 def decimals(estimate: Estimate) -> int:
     """Two, or as many as it takes to tell the ends of a narrow interval apart."""
     width = estimate.high - estimate.low
-    return 2 if not estimate.has_interval or width >= 0.02 else 3 if width >= 0.002 else 4
+    return 3 if 0.002 <= width < 0.02 else 4 if 0 < width < 0.002 else 2
 
 
 def ratio(estimate: Estimate, sign: str = "") -> str:

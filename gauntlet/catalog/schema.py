@@ -84,7 +84,7 @@ KINDS: dict[str, dict[str, Field]] = {
 CHOICES: dict[tuple[str, str], tuple[str, ...]] = {
     ("workloads", "kind"): ("single", "context", "multi_turn"),
     ("drafters", "status"): ("known", "unverified", "missing"),
-    ("weights", "format"): ("safetensors", "gguf"),
+    ("weights", "format"): ("safetensors", "gguf", "shape"),
 }
 AXES = {"models": str, "methods": str, "tp": int, "workloads": str, "concurrency": int}
 TUNING = ("stock", "tuned")

@@ -152,6 +152,18 @@ HEADER = {
 }
 
 
+def test_a_shape_is_whole_without_tensors_but_not_without_a_configuration(tmp_path):
+    """A shape is served with made-up tensors: its folder is right with none, and wrong without what describes them."""
+    weights = {"format": "shape", "entry": None, "files": {}}
+    (tmp_path / "tokenizer.json").write_text("{}")
+    files = {"tokenizer.json": tmp_path / "tokenizer.json"}
+    with pytest.raises(GauntletError, match=r"config\.json"):
+        contents.of_folder(files, weights)
+    (tmp_path / "config.json").write_text("{}")
+    selection = contents.of_folder({**files, "config.json": tmp_path / "config.json"}, weights)
+    assert selection.files == ["config.json", "tokenizer.json"] and not selection.weights
+
+
 def test_header_gives_each_tensor_its_bytes(tmp_path):
     found = safetensors.tensors(st_file(tmp_path / "m.safetensors", HEADER, b"x" * 20))
     assert found == {"a": 12, "scalar": 4, "none": 0, "future": 4}

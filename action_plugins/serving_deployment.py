@@ -1,9 +1,15 @@
-"""What the controller does for the module serving_deployment: ask again until the deadline, and show progress."""
+"""What the controller does for the module serving_deployment: ask again until the deadline, and show progress.
+
+It also reads the catalog's diagnoses, which a host does not have.
+"""
 
 import time
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+
+from gauntlet import catalog
+from gauntlet.errors import GauntletError
 
 display = Display()
 
@@ -12,6 +18,11 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         super().run(tmp, task_vars)
         options = dict(self._task.args)
+        try:
+            if folders := options.get("catalog"):
+                options["diagnoses"] = {**catalog.load(folders).diagnoses, **(options.get("diagnoses") or {})}
+        except GauntletError as error:
+            return {"failed": True, "msg": str(error)}
         began = time.monotonic()
         result = self._execute_module("serving_deployment", module_args=options, task_vars=task_vars)
         changed = result.get("changed", False)

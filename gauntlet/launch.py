@@ -18,6 +18,7 @@ from gauntlet.errors import GauntletError
 MANIFEST = ".gauntlet-manifest.json"
 EX_CONFIG = 78
 PREFIX = "gauntlet: "  # what is ours in a journal
+REFUSED = f"{PREFIX}refused: "
 SECRETS = {"hf_token": "HF_TOKEN"}
 
 
@@ -73,7 +74,7 @@ def main(argv: list[str] | None = None) -> None:
             command = ["numactl", f"--cpunodebind={node}", f"--membind={node}", *command]
         os.execvpe(command[0], command, environment | secrets(environment))
     except (GauntletError, OSError) as error:
-        print(f"{PREFIX}{options.deployment} does not start: {error}", file=sys.stderr)
+        print(f"{REFUSED}{options.deployment} does not start: {error}", file=sys.stderr)
         sys.exit(EX_CONFIG)
 
 

@@ -58,3 +58,11 @@ def alive(pids: list[int], proc: Path = Path("/proc")) -> list[int]:
         except OSError:
             continue
     return found
+
+
+def parent(pid: int, proc: Path = Path("/proc")) -> int | None:
+    """The parent's process id, None for a process that is gone."""
+    try:
+        return int((proc / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return None

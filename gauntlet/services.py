@@ -121,6 +121,16 @@ class Systemd:
         entries = [json.loads(line) for line in shown.stdout.splitlines() if line.startswith("{")]
         return [(int(entry["__REALTIME_TIMESTAMP"]) / 1e6, _message(entry)) for entry in entries]
 
+    def starts(self, pattern: str, lines: int = 5000) -> list[list[str]]:
+        """The messages of earlier starts of units whose names match, one list a start."""
+        shown = run("journalctl", "--output=json", "--no-pager", "--quiet", f"--lines={lines}", f"--unit={pattern}")
+        found: dict[str, list[str]] = {}
+        for line in shown.stdout.splitlines():
+            entry = json.loads(line) if line.startswith("{") else {}
+            if start := entry.get("_SYSTEMD_INVOCATION_ID"):
+                found.setdefault(start, []).append(_message(entry))
+        return list(found.values())
+
 
 def _utc(stamp: str) -> str | None:
     """'Sun 2026-11-29 14:05:01 UTC' as systemd shows it -> '2026-11-29T14:05:01Z'."""

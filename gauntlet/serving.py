@@ -6,11 +6,13 @@ else with the last lines of the journal and the unit's exit; never as a bare tim
 
 import time
 
-from gauntlet import diagnose, engines, hoststate, launch, ports
+from gauntlet import diagnose, engines, hoststate, launch, memory, ports
+from gauntlet.diagnose import look
 from gauntlet.errors import GauntletError
 
 TAIL = 15
 PAUSE_S = 0.5
+HANG_S = 300
 
 
 def begin(deployment: dict, port: int, manager, owner: str = "") -> bool:
@@ -21,50 +23,55 @@ def begin(deployment: dict, port: int, manager, owner: str = "") -> bool:
     unit = engines.instance(deployment)
     if manager.state(unit)["active"]:
         if owner and unit not in hoststate.owned(owner):
-            raise GauntletError(f"{unit} runs already and {owner} did not start it; stop it with: systemctl stop {unit}")
+            raise GauntletError(
+                f"{unit} runs already and {owner} did not start it; stop it with: systemctl stop {unit}"
+            )
         return False
-    refuse_taken_port(port, unit, manager)
+    if held := look.port(port, manager):
+        raise GauntletError(f"{held}, so {unit} is not started; stop that first (a unit with: systemctl stop UNIT)")
     if owner:
         hoststate.own(unit, owner)
     manager.start(unit)
     return True
 
 
-def refuse_taken_port(port: int, unit: str, manager) -> None:
-    holders = ports.listeners(port)
-    if holders is None:
-        return
-    named = [f"{ports.describe(pid)} of {manager.unit_of(pid) or 'no unit'}" for pid in holders]
-    raise GauntletError(
-        f"port {port} is taken by {' and '.join(named) or 'a process that cannot be seen from here'}, so {unit} is not "
-        "started; stop that first (a unit with: systemctl stop UNIT)"
-    )
-
-
 def poll(deployment: dict, port: int, manager, seconds: float, diagnoses: dict) -> dict:
     """Watches a starting unit for at most `seconds`.
 
-    {'ready': bool, 'phase': what it is doing, 'silent_s': since its last word, 'server': …, 'server_invocation': …}.
-    Raises GauntletError with the cause as soon as the unit failed.
+    {'ready': True, 'phase', 'completion', 'server', 'server_invocation', 'memory': figures that the server printed} or
+    {'ready': False, 'phase': what it is doing, 'silent_s': since its last word, 'reason': why it does not answer}.
+    Raises GauntletError with the cause as soon as the unit failed, or its ranks hang.
     """
     engine, unit = engines.get(deployment["engine"]), engines.instance(deployment)
     until = time.monotonic() + seconds
-    reason = ""
     while True:
         state = manager.state(unit)
         if state["failed"] or not state["active"]:
-            raise GauntletError(explain(deployment, manager, state, diagnoses))
+            raise GauntletError(explain(deployment, port, manager, state, diagnoses))
         try:
             answer = engine.ready(f"http://127.0.0.1:{port}", timeout=max(5.0, until - time.monotonic()))
-            return {"ready": True, "phase": "ready", "silent_s": 0.0, **answer, "server_invocation": invocation(state)}
         except GauntletError as error:
             reason = str(error)
+        else:
+            lines = [text for _, text in manager.journal(unit, state["invocation"])]
+            return {
+                "ready": True, "phase": "ready", "silent_s": 0.0, **answer, "memory": memory.figures(lines),
+                "server_invocation": invocation(state),
+            }  # fmt: skip
         if time.monotonic() >= until:
-            entries = manager.journal(unit, state["invocation"])
-            silent = time.time() - entries[-1][0] if entries else 0.0
-            phase = engine.phase([text for _, text in entries])
-            return {"ready": False, "phase": phase, "silent_s": silent, "reason": reason}
+            return waiting(deployment, port, manager, state, diagnoses, reason)
         time.sleep(PAUSE_S)
+
+
+def waiting(deployment: dict, port: int, manager, state: dict, diagnoses: dict, reason: str) -> dict:
+    entries = manager.journal(state["unit"], state["invocation"])
+    silent = time.time() - entries[-1][0] if entries else 0.0
+    if silent > HANG_S and len(busy := look.busy_gpus()) > 1:
+        gpus = ", ".join(map(str, busy))
+        line = f"{launch.PREFIX}silent for {silent:.0f} s while GPUs {gpus} are busy"
+        raise GauntletError(explain(deployment, port, manager, state, diagnoses, [line]))
+    phase = engines.get(deployment["engine"]).phase([text for _, text in entries])
+    return {"ready": False, "phase": phase, "silent_s": silent, "reason": reason}
 
 
 def invocation(state: dict) -> dict:
@@ -77,17 +84,36 @@ def invocation(state: dict) -> dict:
     }
 
 
-def explain(deployment: dict, manager, state: dict, diagnoses: dict, silent_s: float = 0.0) -> str:
-    """Why a deployment does not serve: the known cause and remedy, else the journal's last lines and the exit."""
-    entries = [text for _, text in manager.journal(state["unit"], state["invocation"])]
-    if own := [line for line in entries if line.startswith(launch.PREFIX)]:
-        return f"{state['unit']}: {own[-1].removeprefix(launch.PREFIX)}"
-    found = diagnose.find(entries, diagnoses)
+def explain(deployment: dict, port: int, manager, state: dict, diagnoses: dict, seen: list[str] | None = None) -> str:
+    """Why a deployment does not serve: the known cause and remedy, else the journal's last lines and the exit.
+
+    seen: lines of our own that stand beside the journal.
+    """
+    lines = [text for _, text in manager.journal(state["unit"], state["invocation"])] + (seen or [])
+    refused = [line for line in lines if line.startswith(launch.REFUSED)]
+    if refused:
+        return f"{state['unit']}: {refused[-1].removeprefix(launch.PREFIX)}"
     head = f"{state['unit']} is {state['phase']}, result '{state['result']}', exit status {state['exit']}"
+    found = diagnose.find(lines, diagnoses)
     if found:
-        return f"{head}: " + " ".join(diagnose.sentence(one) for one in found)
-    tail = [text for text in entries if text.strip()][-TAIL:]
+        return f"{head}: " + " ".join(_with_a_look(one, deployment, port, manager, state, lines) for one in found)
+    tail = [text for text in lines if text.strip()][-TAIL:]
     return f"{head}; no known cause. Its last lines:\n" + "\n".join(f"  {line[:300]}" for line in tail)
+
+
+def _with_a_look(found: dict, deployment: dict, port: int, manager, state: dict, lines: list[str]) -> str:
+    """The diagnosis with what the host shows beside it; an advice that another start disproved is not given."""
+    if found["look"] == "fraction":
+        starts = [*manager.starts(engines.siblings(deployment)), lines]
+        attempts = [(fraction, one) for one in starts if (fraction := memory.figures(one).get("fraction"))]
+        if window := look.no_window(attempts):
+            return f"{found['cause']}; {window}."
+    shown = {
+        "gpu": lambda: look.gpu(own=state["pids"]),
+        "port": lambda: look.port(int(found["groups"].get("port") or port), manager),
+        "shm": look.shm,
+    }.get(found["look"], str)()
+    return diagnose.sentence(found) + (f" ({shown}.)" if shown else "")
 
 
 def end_owned(owner: str, port: int, manager, seconds: float, check: bool = False) -> list[str]:
@@ -102,7 +128,7 @@ def end_owned(owner: str, port: int, manager, seconds: float, check: bool = Fals
 
 
 def end(unit: str, port: int, manager, seconds: float) -> bool:
-    """Stops the unit; True when it ran. Returns only when none of its processes is left and the port is free."""
+    """Stops the unit; True when it ran. Returns only when no process, no listener and no GPU memory of it is left."""
     before = manager.state(unit)
     if not before["active"] and not before["pids"]:
         return False
@@ -120,7 +146,7 @@ def remains(port: int, state: dict, pids: list[int]) -> str:
     alive = sorted({*state["pids"], *ports.alive(pids)})
     if alive:
         return " and ".join(ports.describe(pid) for pid in alive)
-    holders = ports.listeners(port)
-    if holders:
+    if holders := ports.listeners(port):
         return f"a listener on port {port}: " + " and ".join(ports.describe(pid) for pid in holders)
-    return ""
+    held = [f"{one['process']} (pid {one['pid']}, {one['memory']})" for one in look.on_gpus() if one["pid"] in pids]
+    return f"GPU memory of {', '.join(held)}" if held else ""

@@ -134,6 +134,11 @@ class Supervisor:
             return []
         return [(written, line) for line in text.splitlines()[-lines:]]
 
+    def starts(self, pattern: str, lines: int = 5000) -> list[list[str]]:
+        """What earlier starts of units whose names match said, one list a start."""
+        logs = sorted(self.logs.glob(f"{pattern}/*.log"), key=lambda log: log.stat().st_mtime)
+        return [log.read_text(errors="replace").splitlines()[-lines:] for log in logs]
+
     def _template(self, unit: str) -> str:
         path = self.configuration / f"{unit.partition('@')[0]}@.conf"
         if not path.is_file():

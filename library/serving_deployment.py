@@ -19,7 +19,7 @@ options:
     type: dict
   owner:
     description:
-      - Who asks for this start. A unit that runs already and that somebody else started is refused; with O(state=stopped)
+      - Who asks for this start. A unit that somebody else started is refused; with O(state=stopped)
         and no O(deployment), every unit that this owner started is stopped, and no other.
     type: str
     default: ""
@@ -40,6 +40,11 @@ options:
     description: The catalog's diagnoses by name.
     type: dict
     default: {}
+  catalog:
+    description: Folders of catalogs on the controller, whose diagnoses are added.
+    type: list
+    elements: path
+    default: []
   slice:
     description: Seconds that one call of the module waits; the action plugin calls again and shows progress.
     type: int
@@ -63,6 +68,10 @@ unit:
   description: The unit of the deployment.
   type: str
   returned: always
+base_url:
+  description: Where it answers.
+  type: str
+  returned: with O(state=ready)
 ready:
   description: Whether a completion came back.
   type: bool
@@ -77,6 +86,10 @@ completion:
   returned: when ready
 server:
   description: What the server says of itself, an allow-list.
+  type: dict
+  returned: when ready
+memory:
+  description: Figures of memory that the server printed, see gauntlet.memory.figures.
   type: dict
   returned: when ready
 server_invocation:
@@ -111,7 +124,7 @@ def converge(options, check_mode):
     if options["state"] == "started":
         return {"changed": changed, "unit": unit, "ready": False, "phase": "started"}
     seconds = min(options["slice"], options["timeout"])
-    return {"changed": changed, "unit": unit,
+    return {"changed": changed, "unit": unit, "base_url": f"http://127.0.0.1:{port}",
             **serving.poll(deployment, port, manager, seconds, options["diagnoses"])}  # fmt: skip
 
 
@@ -124,6 +137,7 @@ def main():
             "state": {"type": "str", "choices": ["started", "ready", "stopped"], "default": "ready"},
             "timeout": {"type": "int", "default": 1800},
             "diagnoses": {"type": "dict", "default": {}},
+            "catalog": {"type": "list", "elements": "path", "default": []},
             "slice": {"type": "int", "default": 10},
             "begin": {"type": "bool", "default": True},
         },

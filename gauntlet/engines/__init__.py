@@ -39,6 +39,11 @@ def instance(deployment: dict) -> str:
     return f"{get(deployment['engine']).UNIT}{deployment['name']}.service"
 
 
+def siblings(deployment: dict) -> str:
+    """Units of the same model, method and tp with other arguments, as a pattern of names."""
+    return f"{get(deployment['engine']).UNIT}{deployment['name'].rpartition('-')[0]}-*.service"
+
+
 def simulated(deployment: dict) -> list[str]:
     """What of a deployment is not real, as results store it."""
     from gauntlet.engines import scripted

@@ -9,12 +9,11 @@ import json
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-from gauntlet import catalog, memory, plan  # noqa: E402
+from planned import planned
+
+from gauntlet import memory
 
 RELEASE = "0.5.16"
-INVENTORY = {"sglang": {"arguments": {"attention-backend": "triton", "disable-prefill-cuda-graph": True}}}
 GIB = 1 << 30
 BF16 = 2
 
@@ -60,12 +59,9 @@ def weights_of(models: Path, entry: dict | None) -> tuple[dict | None, float]:
 
 
 def main(models: Path, gpu_mib: int, campaigns: list[str]) -> dict:
-    known = catalog.load([ROOT / "catalog", ROOT / "inventory/gpu_local/catalog"])
-    host = {"engine_builds": {"sglang": f"sglang-{RELEASE}"}, "gpus": 8, "engines": INVENTORY}
     found = {}
     for campaign in campaigns:
-        made = plan.make(known, {"campaign": campaign}, {"gpu_local": host}, [], plan.utc_now())
-        for deployment in made["deployments"].values():
+        for deployment in planned(campaign, gpus=8)["deployments"].values():
             shape, weights = weights_of(models, deployment["weights"]["model"])
             drafter, drafter_weights = weights_of(models, deployment["weights"].get("drafter"))
             predicted = memory.predict(

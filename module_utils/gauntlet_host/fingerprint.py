@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import json
 import os
 import platform
 import re
@@ -95,6 +96,7 @@ def fingerprint(host: Host, hypervisor: dict | None = None) -> dict:
         "tuning_profile": verify.profile(host),
         "simulated": [f"host tuning: {name}" for name in Record(host).simulated],
         "restrictions": place.restrictions(host),
+        "all_reduce": _last_all_reduce(host),
         "hypervisor": hypervisor,
     }
     if hypervisor:
@@ -253,6 +255,15 @@ def _module_options(host: Host) -> dict:
         "nvidia.RegistryDwords": params.get("RegistryDwords", "").strip('"') if params else None,
         "nvidia_uvm.uvm_disable_hmm": host.text(MODULE_OPTIONS["nvidia_uvm"]),
     }
+
+
+def _last_all_reduce(host: Host) -> list | None:
+    """What the all-reduce between this host's GPUs measured when it was last run (module all_reduce)."""
+    try:
+        return json.loads(host.text("/var/lib/gauntlet/all_reduce.json") or "null")
+    except ValueError as error:
+        host.note("/var/lib/gauntlet/all_reduce.json", f"not JSON: {error}")
+        return None
 
 
 def _os_name(host: Host) -> str | None:

@@ -112,10 +112,10 @@ class Host:
         return output if status == 0 else None
 
     def write(self, name: str, content: str) -> None:
-        """Write into a file of the kernel. Raises HostError that says why it was refused."""
+        """Write a line into a file of the kernel. Raises HostError that says why it was refused."""
         try:
             with open(self.path(name), "w", encoding="utf-8") as file:
-                file.write(content)
+                file.write(content + "\n")
         except OSError as error:
             raise HostError(f"{name} refuses {content!r}: {error.strerror}") from error
 

@@ -253,7 +253,7 @@ class LxcConfig(Setting):
         lines = [line for line in now.splitlines() if line.partition(":")[0].strip() != key]
         if value:
             lines.append(f"{key}: {value}")
-        self.host.write(path, "\n".join(lines) + "\n" + (bracket + past + "\n" if bracket else ""))
+        self.host.write(path, "\n".join(lines) + ("\n" + bracket + past if bracket else ""))
 
     def kept(self, target):
         return self._file(target.split(" ", 1)[0])

@@ -32,6 +32,8 @@ class ActionModule(ActionBase):
             locked += [line for line in lines if line not in locked]
         for name in arguments.get("wheels") or []:
             local.update([wheelhouse.pin_of(Path(name))])
+        if source := arguments.get("git"):
+            local.update([wheelhouse.pin_of(wheelhouse.git_wheel(source))])
         if arguments.get("own"):
             wheel, pin = wheelhouse.own_wheel(scratch)
             local[wheel] = pin

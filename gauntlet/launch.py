@@ -19,7 +19,6 @@ MANIFEST = ".gauntlet-manifest.json"
 EX_CONFIG = 78
 PREFIX = "gauntlet: "  # what is ours in a journal
 REFUSED = f"{PREFIX}refused: "
-SECRETS = {"hf_token": "HF_TOKEN"}
 
 
 def check_staged(environment: dict[str, str]) -> None:
@@ -46,10 +45,10 @@ def check_port(port: int) -> None:
 
 
 def secrets(environment: dict[str, str]) -> dict[str, str]:
-    """Credentials of the unit (systemd: LoadCredential=) as the variables the engine reads; never as arguments."""
+    """Credentials of the unit (systemd: LoadCredential=) as variables: hf_token -> HF_TOKEN; never as arguments."""
     folder = environment.get("CREDENTIALS_DIRECTORY")
-    files = [(Path(folder) / name, variable) for name, variable in SECRETS.items()] if folder else []
-    return {variable: path.read_text().strip() for path, variable in files if path.is_file()}
+    files = sorted(Path(folder).iterdir()) if folder else []
+    return {file.name.upper(): file.read_text().strip() for file in files if file.is_file()}
 
 
 def main(argv: list[str] | None = None) -> None:

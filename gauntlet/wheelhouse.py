@@ -137,6 +137,35 @@ def _record_hash(data: bytes) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
 
 
+def git_wheel(source: dict, cache: Path = CACHE) -> Path:
+    """The wheel of a package at a commit, built here once: {'url', 'commit': 40 hex, 'subdirectory'?}.
+
+    A branch moves and would make two builds of one name, so it takes a commit. Compiled parts fit hosts of
+    the controller's own Python and platform.
+    """
+    commit = str(source.get("commit") or "")
+    if not source.get("url") or not re.fullmatch(r"[0-9a-f]{40}", commit):
+        raise GauntletError(f"a git build needs a url and a commit of 40 hex digits, not '{commit}': a branch moves")
+    where = f"{source['url']}@{commit}"
+    if subdirectory := source.get("subdirectory"):
+        where += f"#subdirectory={subdirectory}"
+    folder = cache / "git" / hashlib.sha256(where.encode()).hexdigest()
+    cache.mkdir(parents=True, exist_ok=True)
+    with open(cache / ".lock", "w") as lock:
+        flock(lock, LOCK_EX)
+        if not folder.is_dir():
+            with tempfile.TemporaryDirectory(dir=cache) as scratch:
+                command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
+                run = subprocess.run([*command, "--wheel-dir", scratch, f"git+{where}"], capture_output=True, text=True)
+                if run.returncode:
+                    raise GauntletError(f"{where} cannot be built: {run.stderr.strip()[-800:]}")
+                folder.parent.mkdir(exist_ok=True)
+                Path(scratch).rename(folder)
+                Path(scratch).mkdir()  # for the context to remove
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
 def pin_of(wheel: Path) -> tuple[Path, str]:
     """(wheel, its pin) of a wheel file that no index has."""
     if not wheel.is_file():

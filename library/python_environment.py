@@ -33,6 +33,11 @@ options:
     type: list
     elements: path
     default: []
+  git:
+    description:
+      - A package built on the controller from a commit and installed beside the locks, as C({url, commit,
+        subdirectory}); for builds of an engine that are in no release.
+    type: dict
   source:
     description:
       - Where the wheels come from. V(controller) carries them over; V(index) lets pip on the host use the index it is
@@ -286,6 +291,7 @@ def main():
             "locks": {"type": "list", "elements": "path"},
             "own": {"type": "bool", "default": False},
             "wheels": {"type": "list", "elements": "path", "default": []},
+            "git": {"type": "dict"},
             "source": {"type": "str", "choices": ["controller", "index", "folder"], "default": "controller"},
             "folder": {"type": "path"},
             "python": {"type": "path", "default": "/usr/bin/python3"},

@@ -86,6 +86,10 @@ def placement(case: Case) -> Iterator[dict]:
         yield error(
             "--numa-node and GAUNTLET_NUMA_NODE", "both bind the process, against each other", "keep one of them"
         )
+    if case.switched_on("SGLANG_EXPOSE_OWN_ENV_VARS"):
+        yield error(
+            "SGLANG_EXPOSE_OWN_ENV_VARS", "/server_info would show the environment, secrets with it", "remove it"
+        )
     level = case.environment.get("NCCL_P2P_LEVEL")
     if level is not None and str(level).upper() not in P2P_LEVELS:
         yield error(

@@ -227,7 +227,7 @@ class TestPlacement:
         ("environment", "words"),
         [
             ({"CUDA_VISIBLE_DEVICES": "GPU-8f1c"}, "not by UUID"), ({"CUDA_VISIBLE_DEVICES": "0"}, "needs 2 GPUs"),
-            ({"NCCL_P2P_LEVEL": "4"}, "use a word"),
+            ({"NCCL_P2P_LEVEL": "4"}, "use a word"), ({"SGLANG_EXPOSE_OWN_ENV_VARS": "1"}, "secrets with it"),
         ],
     )  # fmt: skip
     def test_what_would_break_or_mislead(self, environment, words):

@@ -1,7 +1,7 @@
 """Identity: canonical JSON, the hash of what was declared, the hash of what was observed, what differs.
 
 A specification is the document of one cell: {engine, engine_build, tp, arguments, environment, weights: {model,
-drafter}, workload: {kind, prompts: <sha256>, output_tokens, …, requests}, sampling, concurrency, client}. Paths in
+drafter}, workload: {kind, prompts_sha256, output_tokens, …, requests}, sampling, concurrency, client}. Paths in
 arguments stay symbolic (`${model}`); names that only people read (campaign, title, notes, file names) are not in it, so
 renaming or commenting changes no hash.
 """

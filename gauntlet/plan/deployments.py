@@ -180,10 +180,7 @@ def _deployment(
         "max_running_requests": max_running_requests,
         "reserve": feasibility.context_reserve(engine, arguments),
         "notes": notes,
-        "simulated": [
-            *(["scripted engine"] if engine == "scripted" else []),
-            *(f"{name}={value}" for name, value in variables.items() if name.startswith("SGLANG_SIMULATE")),
-        ],
+        "simulated": engines.simulated(specification),
         "specification": specification,
     }
 

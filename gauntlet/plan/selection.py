@@ -35,8 +35,11 @@ class Selection:
 
 def read(selection: dict, catalog: Catalog) -> Selection:
     """The selection; GauntletError names the selector that is wrong and the nearest right name."""
+    if unread := selection.get("_raw_params"):
+        name, _, value = str(unread).partition(":")
+        raise GauntletError(f"-e '{unread}' sets nothing; write -e {name.strip()}={value.strip() or '…'}")
     for key in selection:
-        if key not in KEYS:
+        if key not in (*KEYS, "_raw_params"):
             raise unknown("selector", key, KEYS)
     given = {key: value for key, value in selection.items() if value is not None and value != ""}
     campaign = _campaign(given, catalog)

@@ -12,7 +12,8 @@ CHARACTERS_PER_TOKEN = 6
 
 def content(entry: dict) -> dict:
     """{"kind", "prompts": [{"id", "text" | "messages" | "conversation"}], "output_tokens", "context_tokens",
-    "sampling": {"temperature", "top_p", "seed"}, "ignore_eos", "chat"}; GauntletError when the prompts do not suit."""
+    "sampling": {"temperature", "top_p", "seed"}, "ignore_eos", "chat", "prompts_sha256"}; GauntletError when the
+    prompts do not suit the kind."""
     prompts = _cut(entry) if entry["kind"] == "context" else _read(entry)
     return {
         "kind": entry["kind"],
@@ -22,13 +23,15 @@ def content(entry: dict) -> dict:
         "sampling": {key: entry[key] for key in ("temperature", "top_p", "seed")},
         "ignore_eos": entry["ignore_eos"],
         "chat": entry["chat"],
+        "prompts_sha256": digest(prompts),
     }
 
 
 def specification(content: dict) -> dict:
     """The content as it stands in a cell's specification: the prompts as their hash, the rest in words."""
-    words = {key: content[key] for key in ("kind", "output_tokens", "context_tokens", "ignore_eos", "chat")}
-    return {**words, "prompts": digest(content["prompts"])}
+    return {
+        key: content[key] for key in ("kind", "output_tokens", "context_tokens", "ignore_eos", "chat", "prompts_sha256")
+    }
 
 
 def requests(entry: dict, prompts: int, concurrency: int) -> int:

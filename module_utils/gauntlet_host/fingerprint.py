@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import json
 import os
 import platform
 import re
@@ -91,7 +90,6 @@ def fingerprint(host: Host, hypervisor: dict | None = None) -> dict:
         "cpu_mhz": _cpu_mhz(host),
         "gpus": [{key: card[key] for key in ("index", *VOLATILE_GPU)} for card in gpus],
         "pcie_links": links_now,
-        "all_reduce": json.loads(host.text(ALL_REDUCE) or "null"),
         "user": os.geteuid() if host.root == "/" else None,
         "tuning_profile": verify.profile(host),
         "simulated": [f"host tuning: {name}" for name in Record(host).simulated],
@@ -258,11 +256,11 @@ def _module_options(host: Host) -> dict:
 
 
 def _last_all_reduce(host: Host) -> list | None:
-    """What the all-reduce between this host's GPUs measured when it was last run (module all_reduce)."""
+    """What the all-reduce between this host's GPUs measured when it was last run."""
     try:
-        return json.loads(host.text("/var/lib/gauntlet/all_reduce.json") or "null")
+        return json.loads(host.text(ALL_REDUCE) or "null")
     except ValueError as error:
-        host.note("/var/lib/gauntlet/all_reduce.json", f"not JSON: {error}")
+        host.note(ALL_REDUCE, f"not JSON: {error}")
         return None
 
 

@@ -194,6 +194,8 @@ class Systemd(Setting):
 
     def found(self):
         key = self.spec["key"]
+        if not self.host.exists("/run/systemd/system"):
+            return {key: Absent("systemd does not run here")}
         if self.spec["daemon"] == "manager":
             answer = self.host.command("systemctl", "show", f"--property={key}")
             value = answer.partition("=")[2].strip() if answer else ""
@@ -202,7 +204,7 @@ class Systemd(Setting):
             answer = self.host.command("busctl", "get-property", *place, key)
             value = answer.split(None, 1)[1].strip().strip('"') if answer else ""
             value = {"true": "yes", "false": "no"}.get(value, value)
-        return {key: value or Unreadable(f"systemd does not say {key}: it is not running here")}
+        return {key: value or Unreadable(f"systemd does not say {key}")}
 
     def write(self, target, value):
         """Its file is written with the others; the daemon is told to read it."""

@@ -18,7 +18,7 @@ def render(report: list[dict]) -> str:
             (
                 entry["setting"],
                 _counted(item["wanted"] for item in items),
-                _counted(item["found"] or f"({item['why']})" for item in items),
+                _counted(_found(item) for item in items),
                 _counted(item["kept"] for item in items if item["kept"]),
                 entry["verdict"],
             )
@@ -40,3 +40,9 @@ def _counted(values) -> str:
         ((value, count),) = counts.items()
         return str(value) if count == 1 else f"{value} (all {count})"
     return ", ".join(f"{value} ({count})" for value, count in counts.most_common())
+
+
+def _found(item: dict) -> str:
+    if item["found"] is None:
+        return f"({item['why']})"
+    return item["found"] or "(nothing)"

@@ -514,6 +514,25 @@ def test_bar1_is_compared_with_the_memory(host, tmp_path):
     assert item["verdict"] == "differs" and item["found"] == "smaller than the memory: 256 MiB of 97887"
 
 
+@pytest.mark.parametrize(
+    ("daemon", "key", "program", "answer", "found"),
+    [
+        ("logind", "RemoveIPC", "busctl", "b true", "yes"),
+        ("manager", "DefaultLimitMEMLOCK", "systemctl", "DefaultLimitMEMLOCK=8388608", "8388608"),
+    ],
+)
+def test_what_systemd_runs_with_is_asked_of_systemd(tmp_path, daemon, key, program, answer, found):
+    """A file says what the next start may do; without systemd there is nothing to ask, and nothing to blame."""
+    host = FakeHost(tmp_path)
+    wanted = {"daemon": daemon, "key": key, "where": "guest"}
+    assert look(host, "systemd", "x", **wanted)[key]["why"] == "systemd does not run here"
+    (tmp_path / "run/systemd/system").mkdir(parents=True)
+    assert look(host, "systemd", "x", **wanted)[key]["verdict"] == "cannot be read here"
+    host.program(program, f"echo '{answer}'")
+    assert look(host, "systemd", "x", **wanted)[key]["found"] == found
+    assert look(host, "systemd", found, **wanted)[key]["verdict"] == "ok"
+
+
 # --- device nodes of containers --------------------------------------------------------------------------------------
 
 UVM = CASES / "38-lxc-nvidia-uvm-missing"

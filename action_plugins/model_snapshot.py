@@ -127,7 +127,9 @@ class Watched:
         self.path, self._shell, self._seen = path, shell, 0
 
     def news(self):
-        text = self._shell(f"tail -c +{self._seen + 1} {self.path} 2>/dev/null")["stdout"]
+        text = self._shell(f"tail -c +{self._seen + 1} {self.path} 2>/dev/null")["stdout"].replace(
+            "\r\n", "\n"
+        )  # a terminal's line ends are not in the file
         whole = text[: text.rfind("\n") + 1]
         self._seen += len(whole.encode())
         return [sentence(json.loads(line)) for line in whole.splitlines()]

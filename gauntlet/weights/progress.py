@@ -5,6 +5,8 @@ import threading
 import time
 from pathlib import Path
 
+from gauntlet.weights.space import human
+
 EVERY_S = 1.0
 
 
@@ -13,7 +15,7 @@ def sentence(line: dict) -> str:
     if line["event"] == "note":
         return line["what"]
     done = f"{line['event']} {line['what']}: file {min(line['files'] + 1, line['of'])} of {line['of']}"
-    rate = f"{line['bytes'] / 1e9:.1f} of {line['total'] / 1e9:.1f} GB, {line['gb_per_s']:.2f} GB/s"
+    rate = f"{human(line['bytes'])} of {human(line['total'])}, {line['gb_per_s']:.2f} GB/s"
     left = "" if line["remaining_s"] is None else f", {line['remaining_s']:.0f} s left"
     return f"{done}, {rate}{left}"
 

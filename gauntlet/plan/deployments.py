@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from gauntlet import engines
 from gauntlet.catalog import Catalog
 from gauntlet.errors import GauntletError
 from gauntlet.identity import spec_id
@@ -136,8 +137,8 @@ def _refuse(selection: Selection, catalog: Catalog, refused: dict[str, list[str]
 def _deployment(
     model: dict, method: dict, tp: int, engine: str, campaign: dict, host: dict, profile: str, environment: dict
 ) -> dict:
-    engines = (model["engines"], method["engines"], campaign["engines"], host.get("engines") or {})
-    layers = [of.get(engine) or {} for of in engines]
+    declared = (model["engines"], method["engines"], campaign["engines"], host.get("engines") or {})
+    layers = [of.get(engine) or {} for of in declared]
     arguments = _merged(layer.get("arguments") or {} for layer in layers)
     variables = _merged([
         host.get("environment") or {},

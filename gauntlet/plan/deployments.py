@@ -70,9 +70,11 @@ def _models(catalog: Catalog, campaign: dict, selection: Selection, host: dict, 
     entries = [catalog.get("models", model) for model in models]
     if servable := [model for model in entries if set(model["engines"]) & set(host["engine_builds"])]:
         return servable
-    engines = " or ".join(dict.fromkeys(engine for model in entries for engine in model["engines"]))
+    wanted_engines = " or ".join(dict.fromkeys(engine for model in entries for engine in model["engines"]))
     builds = " and ".join(sorted(host["engine_builds"])) or "no engine"
-    raise GauntletError(f"{', '.join(models)}: served by {engines}, and {name} has {builds} (gauntlet_engine_builds)")
+    raise GauntletError(
+        f"{', '.join(models)}: served by {wanted_engines}, and {name} has {builds} (gauntlet_engine_builds)"
+    )
 
 
 def _environments(catalog: Catalog, campaign: dict) -> dict[str, dict]:

@@ -50,6 +50,7 @@ def fingerprint(host: Host, hypervisor: dict | None = None) -> dict:
     nodes = topology.numa_nodes(host)
     gpus = _gpus(host, devices, cards)
     pairs = _links(host, devices, gpus, link_table)
+    groups = topology.tensor_parallel_groups([g for g in gpus if g["index"] is not None], pairs, nodes)
     inside = place.container(host)
     meminfo = host.text("/proc/meminfo") or ""
     stable = {
@@ -67,7 +68,8 @@ def fingerprint(host: Host, hypervisor: dict | None = None) -> dict:
         "gpus": [{key: value for key, value in card.items() if key not in VOLATILE_GPU} for card in gpus],
         "gpu_links": {f"{a}-{b}": code for (a, b), code in pairs.items()},
         "peer_access": _peers(host, peer_table),
-        "tp_groups": topology.tensor_parallel_groups([g for g in gpus if g["index"] is not None], pairs, nodes),
+        "tp_groups": groups,
+        "tp_environment": topology.group_environment(groups),
         "pcie": tree,
         "iommu": _iommu(host),
         "module_options": _module_options(host),

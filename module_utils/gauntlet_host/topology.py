@@ -135,6 +135,18 @@ def cost(code: str) -> int:
     return LINKS.index(code) + 1 if code in LINKS else 0
 
 
+def group_environment(groups: dict) -> dict:
+    """{size: variables} for the groups that are not simply the first GPUs, which an engine takes by itself.
+
+    nvidia-smi counts by bus address; CUDA counts by speed unless it is told otherwise.
+    """
+    return {
+        size: {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(map(str, group["gpus"]))}
+        for size, group in groups.items()
+        if group["gpus"] != list(range(int(size)))
+    }
+
+
 def tensor_parallel_groups(gpus: list[dict], links: dict, nodes: dict) -> dict:
     """Which GPUs a group of 1, 2, 4, … takes: fewest NUMA nodes, then nearest links, then lowest index.
 

@@ -104,6 +104,11 @@ def test_a_group_of_four_stays_on_one_socket():
     assert groups["4"] == {"gpus": [0, 2, 4, 6], "numa_nodes": [0], "cpus": "0-47,96-143"}
     assert groups["8"] == {"gpus": list(range(8)), "numa_nodes": [0, 1], "cpus": "0-47,96-143,48-95,144-191"}
     assert set(groups) == {"1", "2", "4", "8"}
+    # an engine takes the first GPUs by itself: only the other groups need to be said
+    assert topology.group_environment(groups) == {
+        "2": {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "0,2"},
+        "4": {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "0,2,4,6"},
+    }
 
 
 def test_a_pair_takes_the_nearest_link():

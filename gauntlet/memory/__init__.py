@@ -8,11 +8,12 @@ compare(prediction, figures)      where the two differ by more than 5 %
 """
 
 from gauntlet.memory.fit import check, levers
+from gauntlet.memory.parameters import parameters
 from gauntlet.memory.predict import generation, predict
 from gauntlet.memory.printed import compare, figures
 from gauntlet.memory.shape import bytes_per_sequence, bytes_per_slot, bytes_per_token, shape
 
 __all__ = [
     "bytes_per_sequence", "bytes_per_slot", "bytes_per_token", "check", "compare", "figures", "generation", "levers",
-    "predict", "shape",
+    "parameters", "predict", "shape",
 ]  # fmt: skip

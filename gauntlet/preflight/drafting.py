@@ -40,11 +40,11 @@ def chain_width(case: Case) -> Iterator[dict]:
             f"SGLang silently makes it {steps + 1}, so another thing would be measured than is declared",
             f"set --speculative-num-draft-tokens {steps + 1}",
         )
-    elif topk > 1 and tokens > steps * topk + 1:
+    elif topk > 1 and tokens - 1 > (drafted := topk + (steps - 1) * topk**2):
         yield error(
             f"--speculative-num-draft-tokens {tokens} with {steps} steps and topk {topk}",
-            f"the tree has at most {steps * topk + 1} useful tokens",
-            f"set --speculative-num-draft-tokens to {steps * topk + 1} or less",
+            f"so many steps draft {drafted} nodes, and the tree takes {tokens - 1} of them",
+            f"set --speculative-num-draft-tokens to {drafted + 1} or less",
         )
 
 

@@ -14,6 +14,7 @@ from gauntlet.preflight.case import error, warning
 CACHE = Path("/var/lib/gauntlet/preflight")
 STAMP = ".gauntlet-environment.json"
 GIB = 1 << 30
+BF16 = 2  # bytes
 SECONDS = 900
 # what SGLang resolved, as arguments for the prediction
 RESOLVED = (
@@ -99,10 +100,11 @@ def predict(
     arguments |= {field.replace("_", "-"): resolved[field] for field in RESOLVED if resolved.get(field) is not None}
     try:
         facts = {
-            "gpu_memory": gpu, "weights": size(paths["model"]) / GIB, "release": deployment["engine_build"],
-            "tp": int(deployment["tp"]), "environment": deployment.get("environment"),
+            "gpu_memory": gpu, "release": deployment["engine_build"], "tp": int(deployment["tp"]),
+            "weights": size(deployment, paths, configs, "model") / GIB,
+            "environment": deployment.get("environment"),
             "drafter": memory.shape(configs["drafter"]) if configs.get("drafter") else None,
-            "drafter_weights": size(paths.get("drafter")) / GIB,
+            "drafter_weights": size(deployment, paths, configs, "drafter") / GIB,
         }  # fmt: skip
         shape = memory.shape(configs["model"])
         prediction = memory.predict(shape, arguments, **facts)
@@ -139,9 +141,13 @@ def config(folder: str) -> dict:
         raise GauntletError(f"{folder}/config.json is not JSON: {problem}") from None
 
 
-def size(folder: str | None) -> int:
-    """Bytes of the weights in a folder."""
-    return sum(file.stat().st_size for file in Path(folder).glob("*.safetensors")) if folder else 0
+def size(deployment: dict, paths: dict, configs: dict, role: str) -> int:
+    """Bytes of the target's or the drafter's weights: on disk, or as SGLang makes them up for a shape."""
+    if role not in paths:
+        return 0
+    if deployment["arguments"].get("load-format") == "dummy":
+        return memory.parameters(configs[role]) * BF16
+    return sum(file.stat().st_size for file in Path(paths[role]).glob("*.safetensors"))
 
 
 def read(path: Path) -> str | None:

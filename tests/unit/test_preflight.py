@@ -67,8 +67,9 @@ class TestThreeNumbers:
         assert (found == []) == fine
         assert fine or "set --speculative-num-draft-tokens 4" in found[0]
 
-    @pytest.mark.parametrize(("tokens", "fine"), [(13, True), (14, False)])
+    @pytest.mark.parametrize(("tokens", "fine"), [(16, True), (37, True), (38, False)])
     def test_a_tree_is_no_wider_than_its_nodes(self, tokens, fine):
+        """16 of 36 drafted nodes were seen served by SGLang 0.5.16."""
         found = errors(algorithm("EAGLE3", num_steps=3, eagle_topk=4, num_draft_tokens=tokens), drafter=EAGLE3)
         assert (found == []) == fine
 

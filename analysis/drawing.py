@@ -168,8 +168,8 @@ def _heat(figure: Figure, palette: Palette):
 
 def _grid(figure: Figure, width: float, height: float, share_y: bool = False, share_x: bool | None = None):
     """(figure, its axes): up to three panels side by side."""
-    rows = math.ceil(len(figure.panels) / 3)
-    columns = math.ceil(len(figure.panels) / rows)
+    columns = figure.across
+    rows = math.ceil(len(figure.panels) / columns)
     drawn, axes = plt.subplots(
         rows, columns, figsize=(max(4.8, width * columns + 0.6), height * rows + 0.75), squeeze=False,
         sharex=figure.kind == "dots" if share_x is None else share_x, sharey=share_y,

@@ -57,6 +57,11 @@ class Figure:
     workloads: tuple[str, ...] = ()
     tps: tuple[int, ...] = ()
 
+    @property
+    def across(self) -> int:
+        """Panels in a row: at most three, and rows about equally full."""
+        return math.ceil(len(self.panels) / math.ceil(len(self.panels) / 3))
+
     def csv(self) -> str:
         """Every point with its interval and the cells that it comes from."""
         out = io.StringIO()
@@ -176,7 +181,7 @@ def _over_concurrency(study: Study, naming: "Naming", comparisons: list[Comparis
         )  # fmt: skip
         yield Figure(
             f"concurrency-{where.short}", "lines", f"Speed-up against concurrency: {where.title}",
-            "Below the dashed line the method costs more than it saves. Bands are 95 % intervals.",
+            "Below the dashed line the method costs more than it saves. Intervals are 95 %.",
             "concurrency (streams)", "speed-up (×)", panels, log_x=True, share_y=True, **_filters(found),
         )  # fmt: skip
 

@@ -46,7 +46,7 @@ def breakable(text: object) -> str:
     out = []
     for letter in str(text):
         out.append(_letter(letter))
-        if letter in "/._-:,;=":
+        if letter in "/_-:;=":
             out.append(r"\allowbreak{}")
     return "".join(out)
 
@@ -143,6 +143,9 @@ class Axis:
         points = [point for one in shared for series in one.series for point in series.points]
         self.top = top(shared)
         self.right = 1.12 * max([1.0, *(point.x for point in points)])
+        ends = [1.0, *(end for p in points for end in (p.y.value, p.y.low, p.y.high) if not math.isnan(end))]
+        margin = 0.05 * (max(ends) - min(ends)) or 0.05
+        self.left_end, self.right_end = min(ends) - margin, max(ends) + margin
         at = sorted({point.x for series in panel.series for point in series.points})
         names = [figure.ticks[int(x)] if figure.ticks else f"{x / 1000:g}k" if x >= 1000 else f"{x:g}" for x in at]
         self.ticks = Source(",".join(f"{x:g}" for x in at))

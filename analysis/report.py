@@ -29,26 +29,39 @@ def write(study: Study, output: Path, formats: tuple[str, ...] = FORMATS, plan: 
         files["report.html"] = html.render(findings, shown, drawn, listed).encode()
     if "tex" in formats or "pdf" in formats:
         files["report.tex"] = latex.render(findings, shown, palette, listed).encode()
-    said = [str(output / name) for name in files]
+    pages = list(files)
     for figure in shown:
         svg, png = drawn[figure.name]
         files |= {f"figures/{figure.name}.svg": svg.encode(), f"figures/{figure.name}.png": png}
         files[f"figures/{figure.name}.csv"] = figure.csv().encode()
     files |= {f"tables/{table.name}.csv": table.csv().encode() for table in listed}
-    _write(output, files)
-    if "pdf" in formats:
+    changed = _write(output, files)
+    said = [f"{output / name}{'' if name in changed else ' unchanged'}" for name in pages]
+    if "pdf" in formats and not changed and (output / "report.pdf").exists():
+        said.append(f"{output / 'report.pdf'} unchanged")
+    elif "pdf" in formats:
         said.append(latex.compile_pdf(output / "report.tex") or str(output / "report.pdf"))
     said += [f"{output}/figures: {len(shown)} as svg, png and csv", f"{output}/tables: {len(listed)} as csv"]
     return said
 
 
-def _write(output: Path, files: dict[str, bytes]) -> None:
+def _write(output: Path, files: dict[str, bytes]) -> set[str]:
+    """Write what is not there already; returns the names of what was written."""
+    changed = {name for name, content in files.items() if not _is(output / name, content)}
     try:
-        for name, content in files.items():
+        for name in sorted(changed):
             path = output / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
+            path.write_bytes(files[name])
     except OSError as error:
         raise GauntletError(
             f"the report cannot be written to {output}: {error.strerror}; --output names another folder"
         ) from None
+    return changed
+
+
+def _is(path: Path, content: bytes) -> bool:
+    try:
+        return path.read_bytes() == content
+    except OSError:
+        return False

@@ -9,6 +9,7 @@ renaming or commenting changes no hash.
 import hashlib
 import json
 from collections.abc import Iterator
+from functools import lru_cache
 
 from gauntlet.errors import GauntletError
 
@@ -27,7 +28,12 @@ def canonical(obj: object) -> bytes:
 
 def joined(parts: dict[str, bytes]) -> bytes:
     """`canonical` of an object whose values are canonical already: parts that many documents share are written once."""
-    return b"{" + b",".join(b"%b:%b" % (canonical(key), parts[key]) for key in sorted(parts)) + b"}"
+    return b"{" + b",".join(b"%b:%b" % (_key(key), parts[key]) for key in sorted(parts)) + b"}"
+
+
+@lru_cache
+def _key(key: str) -> bytes:
+    return canonical(key)
 
 
 def digest(obj: object) -> str:

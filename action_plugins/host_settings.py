@@ -2,7 +2,7 @@
 
 import json
 
-from ansible.errors import AnsibleActionFail
+from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
@@ -37,8 +37,10 @@ class ActionModule(ActionBase):
         asked["groups"] = sorted(GROUPS & set(asked.get("groups") or []))
         try:
             result.update(self._execute_module("host_settings", module_args=asked, task_vars=task_vars))
-        except Exception as error:
-            raise AnsibleActionFail(access.explain(str(error)) or str(error)) from error
+        except AnsibleError as error:
+            if cause := access.explain(str(error)):
+                raise AnsibleActionFail(cause) from error
+            raise
         if result.get("failed"):
             said = " ".join(str(result.get(key, "")) for key in ("msg", "module_stderr", "module_stdout"))
             result["msg"] = access.explain(said) or result.get("msg")

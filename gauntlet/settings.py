@@ -26,6 +26,7 @@ KINDS = {
     "module_option": ({"module", "option", "wanted"}, set()),
     "command_line": (set(), {"wanted", "unwanted"}),
     "ceiling": ({"limit", "wanted"}, set()),
+    "containers_running": (set(), set()),
     "device_nodes": (set(), set()),
     "environment": ({"environment"}, {"tp"}),
 }

@@ -8,7 +8,8 @@ import stat
 
 from . import gpu, pci, place
 from .host import Absent, Host, Unreadable
-from .settings import Setting
+from .settings import Setting, lxc_lines
+from .topology import cpu_list
 
 GPU_PATTERNS = [{"vendor": "10de", "device_class": "03*"}, {"vendor": "1002", "device_class": "03*"}]
 
@@ -223,6 +224,40 @@ class Ceiling(Explained):
                 f"lxc.prlimit.{target}: {self.spec['wanted']} in /etc/pve/lxc/<id>.conf of its hypervisor, pct reboot"
             )
         return f"DefaultLimit{target.upper()}= in /etc/systemd/system.conf, then reboot"
+
+
+class ContainersRunning(Explained):
+    """Containers of a Proxmox node against what their configuration says: its lines count from the next start on."""
+
+    LIMITS = {f"lxc.prlimit.{name}": name for name in place.LIMITS}
+    SETS = {"lxc.cgroup2.cpuset.cpus": "cpus", "lxc.cgroup2.cpuset.mems": "mems"}
+
+    def found(self):
+        values = {}
+        for path in self.host.glob("/etc/pve/lxc/*.conf"):
+            container = path.rpartition("/")[2][:-5]
+            asked = [key for key, _ in lxc_lines(self.host.text(path) or "") if key in {**self.LIMITS, **self.SETS}]
+            process = (self.host.command("lxc-info", "-n", container, "-p", "-H") or "").strip()
+            if asked and not process:
+                values[container] = Absent(f"container {container} is not running")
+            elif asked:
+                now = {**place.limits(self.host, process), **place.sets(self.host, process)}
+                names = {**self.LIMITS, **self.SETS}
+                values.update((f"{container} {key}", str(now.get(names[key]))) for key in asked)
+        return values
+
+    def wanted(self, target):
+        container, _, key = target.partition(" ")
+        return dict(lxc_lines(self.host.text(f"/etc/pve/lxc/{container}.conf") or "")).get(key, "running")
+
+    def holds(self, target, value):
+        wanted = self.wanted(target)
+        if target.split(" ")[1] in self.SETS:
+            return cpu_list(value) == cpu_list(wanted)
+        return value == wanted
+
+    def how(self, target):
+        return f"pct reboot {target.split()[0]}"
 
 
 class DeviceNodes(Explained):

@@ -14,7 +14,6 @@ WANTED = "/etc/gauntlet/host-tuning.json"
 LIBEXEC = "/opt/gauntlet/libexec"
 UNIT = f"/etc/systemd/system/{settings.BOOT_UNIT}"
 ENABLED = "/etc/systemd/system/multi-user.target.d/90-gauntlet-host-tuning.conf"
-RULE = "/etc/udev/rules.d/90-gauntlet-host-tuning.rules"
 
 UNIT_TEXT = f"""# Written by Gauntlet's host_tuning; host_tuning_state=absent removes it.
 [Unit]
@@ -22,7 +21,7 @@ Description=Settings of this host that do not outlive a reboot
 After=systemd-modules-load.service systemd-sysctl.service nvidia-persistenced.service
 Before=pve-guests.service
 ConditionPathExists={WANTED}
-# every PCI device that appears starts it once more
+# a udev rule starts it once more for a device that appears
 StartLimitIntervalSec=0
 
 [Service]
@@ -32,29 +31,19 @@ ExecStart={{python}} -B -m gauntlet_host.boot
 """
 # a drop-in is one more file to write and to remove; `systemctl enable` would be one more state
 ENABLED_TEXT = f"[Unit]\nWants={settings.BOOT_UNIT}\n"
-RULE_TEXT = f"""# Written by Gauntlet's host_tuning: a device that comes back has lost its settings.
-ACTION=="add", SUBSYSTEM=="pci", TAG+="systemd", ENV{{SYSTEMD_WANTS}}+="{settings.BOOT_UNIT}"
-"""
+PROGRAM = ["__init__", "host", "pci", "read_request", "gpu", "place", "topology", "settings"] + [
+    "explained",
+    "kinds",
+    "record",
+    "files",
+    "tuning",
+    "boot",
+]
 
 
 def sources() -> dict:
     """{file name: text} of this package, wherever it was loaded from: a folder, or the archive of an Ansible module."""
-    names = (
-        "__init__",
-        "host",
-        "pci",
-        "read_request",
-        "gpu",
-        "place",
-        "settings",
-        "explained",
-        "kinds",
-        "record",
-        "files",
-        "tuning",
-        "boot",
-    )
-    modules = {name: import_module(f"{__package__}.{name}" if name != "__init__" else __package__) for name in names}
+    modules = {name: import_module(f"{__package__}.{name}" if name != "__init__" else __package__) for name in PROGRAM}
     return {f"{name}.py": module.__spec__.loader.get_source(module.__spec__.name) for name, module in modules.items()}
 
 
@@ -68,7 +57,7 @@ def keep(host: Host, wanted: list, simulated: bool, change: Change) -> set:
     if boot:
         python = "/usr/bin/python3" if host.exists("/usr/bin/python3") else host.which("python3") or "/usr/bin/python3"
         content[WANTED] = json.dumps({"settings": boot, "simulated": simulated}, indent=1, sort_keys=True) + "\n"
-        content.update({UNIT: UNIT_TEXT.format(python=python), ENABLED: ENABLED_TEXT, RULE: RULE_TEXT})
+        content.update({UNIT: UNIT_TEXT.format(python=python), ENABLED: ENABLED_TEXT})
         content.update((f"{LIBEXEC}/gauntlet_host/{name}", text) for name, text in sources().items())
     return {path for path, text in content.items() if replace(host, path, text, change)}
 
@@ -81,7 +70,7 @@ def _owned() -> list[str]:
         WANTED,
         UNIT,
         ENABLED,
-        RULE,
+        settings.RULE,
         *(f"{LIBEXEC}/gauntlet_host/{name}" for name in sources()),
     ]
 
@@ -121,7 +110,7 @@ def tell(host: Host, paths: set) -> None:
     """Tell whoever reads the changed files."""
     if any(path.startswith("/etc/systemd/system") for path in paths):
         host.run("systemctl", "daemon-reload")
-    if RULE in paths:
+    if settings.RULE in paths:
         host.run("udevadm", "control", "--reload")
     if any(path.startswith("/etc/systemd/logind") for path in paths):
         host.run("systemctl", "kill", "--signal=HUP", "systemd-logind.service")

@@ -20,6 +20,7 @@ KINDS = {
     "module_option": explained.ModuleOption,
     "command_line": explained.CommandLine,
     "ceiling": explained.Ceiling,
+    "containers_running": explained.ContainersRunning,
     "device_nodes": explained.DeviceNodes,
 }
 

@@ -46,8 +46,6 @@ def limits(host: Host, process: str = "1") -> dict:
 
 def cgroup(host: Host) -> dict:
     """What this system's own control group (v2 or v1) allows: memory in bytes or None, CPU quota, CPU and node sets."""
-    status = host.text("/proc/1/status") or ""
-    sets = dict(re.findall(r"^(Cpus|Mems)_allowed_list:\s*(\S+)", status, re.MULTILINE))
     memory = host.number("/sys/fs/cgroup/memory.max")
     if memory is None:
         memory = host.number("/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -55,9 +53,15 @@ def cgroup(host: Host) -> dict:
         # v1 says "no limit" with a number near 2^63
         "memory_bytes": memory if memory is not None and memory < 1 << 60 else None,
         "cpu_max": host.text("/sys/fs/cgroup/cpu.max"),
-        "cpus": sets.get("Cpus"),
-        "mems": sets.get("Mems"),
+        **sets(host),
     }
+
+
+def sets(host: Host, process: str = "1") -> dict:
+    """CPUs and memory nodes a process may use, as the kernel writes lists: {"cpus": "0-47", "mems": "0"}."""
+    status = host.text(f"/proc/{process}/status") or ""
+    found = dict(re.findall(r"^(Cpus|Mems)_allowed_list:\s*(\S+)", status, re.MULTILINE))
+    return {"cpus": found.get("Cpus"), "mems": found.get("Mems")}
 
 
 def restrictions(host: Host) -> list[str]:

@@ -14,6 +14,7 @@ from .host import Absent, Host, HostError, Unreadable
 SYSCTL_FILE = "/etc/sysctl.d/90-gauntlet.conf"
 SYSCTL_FOLDERS = ("/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d")
 BOOT_UNIT = "gauntlet-host-tuning.service"
+RULE = "/etc/udev/rules.d/90-gauntlet-host-tuning.rules"
 
 
 class Setting:
@@ -144,9 +145,28 @@ class MaxReadRequest(Setting):
     def undone_by(self):
         return read_request.warnings(self.host)
 
+    def files(self):
+        # a device that comes back has lost its settings; the driver is not bound yet when it does
+        return {RULE: [_rule(pattern) for pattern in self.spec["select"]]}
+
     def how(self, target):
         code = pci.READ_SIZES.index(int(self.spec["wanted"]))
         return f"setpci -s {target} CAP_EXP+8.w={code << 12:04x}:7000, at every boot"
+
+
+def _rule(pattern: dict) -> str:
+    """The udev rule that starts the boot unit when a device of a selection appears."""
+    code = pattern.get("device_class", "*").lower()
+    asked = {
+        "KERNEL": pci.full_address(pattern.get("address", "*")),
+        "ATTR{vendor}": f"0x{pattern.get('vendor', '*').lower()}",
+        # sysfs has the programming interface behind class and subclass
+        "ATTR{class}": f"0x{code}" if code.endswith("*") else f"0x{code}??",
+    }
+    keys = [f'{key}=="{value}"' for key, value in asked.items() if value not in ("*", "0x*")]
+    return ", ".join(
+        ['ACTION=="add"', 'SUBSYSTEM=="pci"', *keys, 'TAG+="systemd"', f'ENV{{SYSTEMD_WANTS}}+="{BOOT_UNIT}"']
+    )
 
 
 class Gpu(Setting):
@@ -240,7 +260,7 @@ class LxcConfig(Setting):
                 if text is None:
                     values[target] = Absent(f"there is no container {container} on this node")
                 else:
-                    values[target] = dict(_lxc_lines(text)).get(key, "")
+                    values[target] = dict(lxc_lines(text)).get(key, "")
         return values
 
     def wanted(self, target):
@@ -266,6 +286,6 @@ class LxcConfig(Setting):
         return f"{line} in {self._file(container)}, then pct reboot {container}"
 
 
-def _lxc_lines(text: str) -> list[tuple[str, str]]:
+def lxc_lines(text: str) -> list[tuple[str, str]]:
     parts = (line.partition(":") for line in text.partition("\n[")[0].splitlines())
     return [(key.strip(), value.strip()) for key, colon, value in parts if colon and not key.startswith("#")]

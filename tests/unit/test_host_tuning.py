@@ -10,6 +10,7 @@ import yaml
 
 from gauntlet import catalog, settings
 from module_utils.gauntlet_host import boot, explained, files, pci, record, table, tuning, verify
+from module_utils.gauntlet_host import settings as host_settings
 from module_utils.gauntlet_host.host import HostError
 from tests.fake_host import CASES, FakeHost, eight_gpus
 
@@ -165,12 +166,25 @@ def test_the_boot_program_refuses_in_a_container(host, capsys):
 
 def test_the_unit_and_the_rule_start_the_same_program(host):
     """One program at boot, on hot-plug and in the playbook; a oneshot that stays active would not start again."""
-    tuning.apply(host, [NUMA])
-    unit, rule = host.text(files.UNIT), host.text(files.RULE)
+    tuning.apply(host, [NUMA, READS])
+    unit, rule = host.text(files.UNIT), host.text(host_settings.RULE)
     assert "-m gauntlet_host.boot" in unit and "Before=pve-guests.service" in unit
     assert "RemainAfterExit" not in unit and "StartLimitIntervalSec=0" in unit
-    assert 'ACTION=="add", SUBSYSTEM=="pci"' in rule and "gauntlet-host-tuning.service" in rule
+    assert rule.splitlines()[1:] == [
+        'ACTION=="add", SUBSYSTEM=="pci", ATTR{vendor}=="0x10de", ATTR{class}=="0x03*", TAG+="systemd", '
+        'ENV{SYSTEMD_WANTS}+="gauntlet-host-tuning.service"'
+    ]
     assert "gauntlet-host-tuning.service" in host.text(files.ENABLED)
+
+
+def test_the_rule_watches_for_the_devices_that_were_selected(host):
+    """Without a setting of PCI devices none is watched for; sysfs has two more digits of class than lspci."""
+    tuning.apply(host, [NUMA])
+    assert not host.exists(host_settings.RULE)
+    tuning.apply(host, [{**READS, "select": [{"address": "3:00.0", "device_class": "0302"}, {"driver": "nvme"}]}])
+    first, second = host.text(host_settings.RULE).splitlines()[1:]
+    assert 'KERNEL=="0000:3:00.0", ATTR{class}=="0x0302??"' in first
+    assert 'SUBSYSTEM=="pci", TAG+="systemd"' in second
 
 
 # --- what hosts lack and refuse --------------------------------------------------------------------------------------
@@ -565,6 +579,25 @@ def test_todays_number_in_the_configuration_is_well(tmp_path):
     majors = explained.character_majors((UVM / "proc-devices.txt").read_text())
     assert explained.device_faults(text, majors) == []
     assert explained.device_faults("dev0: /dev/nvidia0\n", majors) == []
+
+
+def test_a_running_container_is_compared_with_its_configuration(tmp_path):
+    """A line in a file is in force only after the container was started again; until then the old limits hold."""
+    host = FakeHost(tmp_path)
+    host.write(
+        "/etc/pve/lxc/200.conf",
+        "lxc.prlimit.memlock: unlimited\nlxc.cgroup2.cpuset.cpus: 0-3,8\n\n[old]\nlxc.prlimit.nofile: 1\n",
+    )
+    host.write("/etc/pve/lxc/201.conf", "lxc.prlimit.memlock: unlimited\n")
+    host.program("lxc-info", '[ "$2" = 200 ] && echo 4711')
+    host.write("/proc/4711/limits", "Max locked memory         8388608              8388608              bytes     \n")
+    host.write("/proc/4711/status", "Cpus_allowed_list:\t0-3,8\nMems_allowed_list:\t0\n")
+    items = look(host, "containers_running")
+    assert items["200 lxc.cgroup2.cpuset.cpus"]["verdict"] == "ok"
+    memlock = items["200 lxc.prlimit.memlock"]
+    assert (memlock["found"], memlock["wanted"], memlock["how"]) == ("8388608", "unlimited", "pct reboot 200")
+    assert items["201"]["why"] == "container 201 is not running"
+    assert len(items) == 3
 
 
 # --- the catalog -----------------------------------------------------------------------------------------------------

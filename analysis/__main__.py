@@ -2,10 +2,11 @@
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 
-from analysis import read, study, terminal
+from analysis import compare, read, study, terminal
 from gauntlet.errors import GauntletError
 from gauntlet.names import as_list, unknown
 
@@ -14,6 +15,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return options.run(options)
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except GauntletError as error:
         print(f"analysis: {error}", file=sys.stderr)
         return 2
@@ -39,6 +43,23 @@ def _report(options: argparse.Namespace) -> int:
     return 0
 
 
+def _compare(options: argparse.Namespace) -> int:
+    threshold = compare.percent(options.threshold)
+    a, b = (compare.side(text, options.results, options.synthetic) for text in (options.a, options.b))
+    found = compare.changes(a, b)
+    print(compare.table(found, threshold))
+    return compare.status(found, threshold)
+
+
+def _explain(options: argparse.Namespace) -> int:
+    found = compare.explain(read(options.results), options.a, options.b)
+    for path, one, other in found:
+        print("\n".join(terminal.wrapped(f"{path}: {one} → {other}")))
+    if not found:
+        print("nothing differs: the same specification under the same conditions")
+    return int(bool(found))
+
+
 def _plan(path: str) -> dict:
     try:
         return json.loads(Path(path).read_text())
@@ -60,6 +81,18 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--output", default="report", metavar="DIR", help="where the report goes (default: ./report)")
     report.add_argument("--format", default="html,tex,pdf", metavar="LIST", help="of html, tex, pdf (default: all)")
     report.add_argument("--plan", metavar="FILE", help="a campaign's plan: shows what was not run and why")
+    compares = commands.add_parser("compare", help="which cells moved beyond noise between two sets of results")
+    explains = commands.add_parser("explain", help="what two cells differ in")
+    compares.add_argument(
+        "--threshold", default="0", metavar="PERCENT", help="smaller changes do not count (default: 0)"
+    )
+    compares.add_argument("--synthetic", action="store_true", help="accept synthetic results")
+    what = "a results folder, or part of --results such as host=lab1,engine_build=X"
+    for command, run, meaning in ((compares, _compare, what), (explains, _explain, "a cell's id, or its beginning")):
+        command.add_argument("a", metavar="A", help=meaning)
+        command.add_argument("b", metavar="B", help=meaning)
+        command.add_argument("--results", default="results", metavar="DIR", help="results folder (default: ./results)")
+        command.set_defaults(run=run)
     return parser
 
 

@@ -9,7 +9,7 @@ degrees of freedom over the sources of variance.
 
 import math
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -108,6 +108,8 @@ def compare(ours: Sums, theirs: Sums, paired: bool = True) -> Estimate:
     Not paired (two workloads, say): the prompts of one say nothing about those of the other.
     """
     value = ours.ratio / theirs.ratio if theirs.ratio > 0 else math.nan
+    if ours.name == theirs.name:  # the same cell of two campaigns: other starts, so other draws
+        theirs = replace(theirs, name=f"{theirs.name} again")
     if paired:
         return _estimate(value, [ours, theirs], ours.by_both - theirs.by_both, ours.by_prompt - theirs.by_prompt)
     shuffle = np.random.default_rng(SEED).permutation(DRAWS)

@@ -54,6 +54,7 @@ class Cell:
         self.concurrency, self.conditions_id = int(first["concurrency"]), first["conditions_id"]
         self.baseline, self.closing = bool(first["baseline"]), bool(first["closing"])
         self.specification: dict = self.document["specification"]
+        self.conditions: dict = self.document["conditions"]
         self.declared: dict = self.specification.get("deployment") or {}
 
     @property

@@ -42,7 +42,7 @@ def candidates(catalog: Catalog, selection: Selection, name: str, host: dict) ->
                 if _asked(selection, method):
                     refused.setdefault(method["name"], []).append(reason)
                     continue
-                if _only_by_family(campaign, method):
+                if _came_with_family(catalog, campaign, method):
                     continue
                 engine = next(iter(model["engines"]))
             for profile, environment in environments.items():
@@ -120,10 +120,11 @@ def _asked(selection: Selection, method: dict) -> bool:
     return bool({method["name"], method["family"]} & set(selection.methods))
 
 
-def _only_by_family(campaign: dict, method: dict) -> bool:
-    """A member that its family brought along is left out in silence where it cannot be; one named is said to be so."""
+def _came_with_family(catalog: Catalog, campaign: dict, method: dict) -> bool:
+    """A member that a family's name brought along is left out in silence where it cannot be; one named itself is shown."""
     names = {name for block in (campaign, *campaign["matrix"]) for name in block["methods"] or ()}
-    return method["family"] in names and (method["name"] not in names or method["name"] == method["family"])
+    alone = sum(entry["family"] == method["family"] for entry in catalog.methods.values()) == 1
+    return not alone and method["family"] in names and method["name"] not in names - {method["family"]}
 
 
 def _refuse(selection: Selection, catalog: Catalog, refused: dict[str, list[str]], possible: list[str]) -> None:

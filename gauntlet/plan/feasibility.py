@@ -42,6 +42,8 @@ def deployment(deployment: dict, model: dict, method: dict, host: dict, name: st
         return Verdict("unavailable", f"drafter: {reason}")
     if reason := _unknown_algorithm(deployment, host):
         return Verdict("unavailable", reason)
+    if reason := _unmet(deployment):
+        return Verdict("infeasible", reason)
     if reason := _parallelism(deployment, model, host, name):
         return Verdict("infeasible", reason)
     return None
@@ -95,7 +97,7 @@ def prediction(deployment: dict, model: dict, host: dict) -> dict | None:
     weights = deployment["weights"]
     if deployment["engine"] != "sglang" or not gpu_memory or not model["shape"].get("full"):
         return None
-    if any(entry is None or entry["size_bytes"] is None for entry in weights.values()):
+    if any(entry is None or entry["size_bytes"] is None or entry["format"] == "shape" for entry in weights.values()):
         return None
     drafter = weights.get("drafter")
     if drafter and not drafter["shape"].get("full"):
@@ -142,6 +144,16 @@ def _unknown_algorithm(deployment: dict, host: dict) -> str | None:
     if algorithm is None or known is None or algorithm in known:
         return None
     return f"build: {deployment['engine_build']} does not know {algorithm}, it knows {', '.join(sorted(known))}"
+
+
+def _unmet(deployment: dict) -> str | None:
+    """Requirements are the method's; arguments of a campaign or an inventory come later and may break them."""
+    for key, wanted in deployment["requires"].items():
+        flag = key.replace("_", "-")
+        if key != "algorithm" and str(deployment["arguments"].get(flag)) != str(wanted):
+            given = deployment["arguments"].get(flag, "not given")
+            return f"{deployment['method']} needs --{flag} {wanted}, and the campaign or the inventory has {given}"
+    return None
 
 
 def _parallelism(deployment: dict, model: dict, host: dict, name: str) -> str | None:

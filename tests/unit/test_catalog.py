@@ -165,3 +165,11 @@ def test_prompts_of_the_wrong_kind_are_refused(write):
     write("prompts/mine.jsonl", '{"id": 1, "text": "a"}\n')
     with pytest.raises(GauntletError, match="a prompt of kind multi_turn needs an id and conversation"):
         workload.content(catalog.load([folder]).workloads["mine"])
+
+
+@pytest.mark.parametrize("kind", ["models", "methods", "workloads", "campaigns"])
+def test_the_documentation_has_every_entry_in_its_table(ours, kind):
+    section = (ROOT / "docs/catalog.md").read_text().partition(f"## {kind.capitalize()}\n")[2].partition("\n## ")[0]
+    table = section.partition("| name |")[2].partition("\n\n")[0]
+    named = [name for row in table.splitlines()[2:] for name in row.split("|")[1].strip().split(", ")]
+    assert sorted(named) == sorted(getattr(ours, kind))

@@ -180,6 +180,27 @@ def test_a_context_over_the_window_shows_its_arithmetic_with_the_methods_reserve
     assert made["hosts"]["gpu"]["counts"]["to_measure"] == 2  # the baseline fits exactly
 
 
+def test_an_inventory_that_breaks_what_a_method_needs_is_told(ours):
+    """The open DDTree change raises an error on a full tree with another backend, minutes into loading."""
+    flashy = {**GPU, "engines": {"sglang": {"arguments": {"attention-backend": "flashinfer"}}}}
+    made = plan.make(ours, {"campaign": "qwen3.6-27b", "method": "ddtree", "tp": 8}, {"gpu": flashy}, [])
+    cells = made["cells"]
+    reasons = {
+        made["deployments"][cells[left["cell_id"]]["deployment"]]["method"]: left["reason"] for left in made["not_run"]
+    }
+    assert reasons.keys() == {"ddtree-b16", "ddtree-b32", "ddtree-b64"}
+    assert reasons["ddtree-b16"].startswith("ddtree-b16 needs --attention-backend triton, and the campaign or")
+
+
+def test_a_method_that_a_campaign_names_and_a_model_cannot_have_is_shown_and_a_familys_member_is_not(ours):
+    campaign = {**ours.campaigns["lab"], "methods": ["autoregressive", "eagle3", "ngram"]}
+    odd = catalog.Catalog(ours.models, ours.methods, ours.workloads, {"lab": campaign})
+    made = plan.make(odd, {"campaign": "lab"}, {"lab1": LAB}, [])
+    assert methods(made) == {"autoregressive", "eagle3", "ngram-simple", "ngram-mod"}
+    assert made["hosts"]["lab1"]["counts"]["unavailable"] == 4
+    assert "eagle3, tp 1: 4 cells unavailable, smollm2-135m runs on llamacpp" in made["table"]
+
+
 def test_more_streams_than_slots_is_infeasible(lab):
     made = lab(concurrency="2,4")
     assert made["hosts"]["lab1"]["counts"] == {

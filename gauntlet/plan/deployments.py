@@ -121,7 +121,7 @@ def _asked(selection: Selection, method: dict) -> bool:
 
 
 def _came_with_family(catalog: Catalog, campaign: dict, method: dict) -> bool:
-    """A member that a family's name brought along is left out in silence where it cannot be; one named itself is shown."""
+    """A member that a family's name brought along is left out in silence where it cannot be; a named one is shown."""
     names = {name for block in (campaign, *campaign["matrix"]) for name in block["methods"] or ()}
     alone = sum(entry["family"] == method["family"] for entry in catalog.methods.values()) == 1
     return not alone and method["family"] in names and method["name"] not in names - {method["family"]}

@@ -97,6 +97,7 @@ WORDS = {
     dict: "a mapping",
     list: "a list",
 }
+REQUIRES = {"algorithm", "release", "page_size", "attention_backend"}
 ESTIMATE = {"start_s": 180, "tokens_per_s": 40, "prefill_tokens_per_s": 4000, "scaling": 0.7}
 
 
@@ -126,6 +127,12 @@ def _models(entry: dict, where: str) -> dict:
         _choice(entry["drafters"][role]["status"], CHOICES["drafters", "status"], f"{where}: drafters.{role}.status")
     _known(entry["estimate"], ESTIMATE, f"{where}: estimate")
     entry["estimate"] = {**ESTIMATE, **entry["estimate"]}
+    return entry
+
+
+def _methods(entry: dict, where: str) -> dict:
+    for name, engine in entry["engines"].items():
+        _known(engine["requires"], REQUIRES, f"{where}: engines.{name}.requires")
     return entry
 
 

@@ -1,13 +1,16 @@
 """What cannot be, decided before a server starts: with its arithmetic, or with what is missing."""
 
+import re
 from typing import NamedTuple
 
 from gauntlet import memory
+from gauntlet.engines import releases
 from gauntlet.errors import GauntletError
 
 # SGLang keeps max(topk x steps, draft tokens) free behind a prompt for these, nothing for the others
 # (tokenizer_manager._validate_one_request, 0.5.10 to 0.5.23)
 RESERVING = {"EAGLE", "EAGLE3", "NEXTN", "FROZEN_KV_MTP"}
+RELEASE = re.compile(r"[a-z]+-\d+\.\d+\.\d+(\.post\d+)?")  # a build that is a release and nothing but
 GIB = 1 << 30
 MIB_PER_GIB = 1024
 
@@ -139,18 +142,29 @@ def _missing(drafter: dict, host: dict) -> str | None:
 
 
 def _unknown_algorithm(deployment: dict, host: dict) -> str | None:
-    algorithm = deployment["requires"].get("algorithm")
+    """The build's own list decides where it was asked; else what its name says of a release."""
+    requires, build = deployment["requires"], deployment["engine_build"]
+    algorithm, first = requires.get("algorithm"), requires.get("release")
     known = (host.get("algorithms") or {}).get(deployment["engine"])
-    if algorithm is None or known is None or algorithm in known:
+    if known is not None:
+        missing = algorithm is not None and algorithm not in known
+        return f"build: {build} does not know {algorithm}, it knows {', '.join(sorted(known))}" if missing else None
+    if first is None or not RELEASE.fullmatch(build):
         return None
-    return f"build: {deployment['engine_build']} does not know {algorithm}, it knows {', '.join(sorted(known))}"
+    if first == "none":
+        return (
+            f"build: no release knows {algorithm}; {build} is one, another build is named <engine>-<release>-<variant>"
+        )
+    if releases.parse(build) < releases.parse(first):
+        return f"build: {build} does not know {algorithm}, {first} is the first that does"
+    return None
 
 
 def _unmet(deployment: dict) -> str | None:
     """Requirements are the method's; arguments of a campaign or an inventory come later and may break them."""
     for key, wanted in deployment["requires"].items():
         flag = key.replace("_", "-")
-        if key != "algorithm" and str(deployment["arguments"].get(flag)) != str(wanted):
+        if key not in ("algorithm", "release") and str(deployment["arguments"].get(flag)) != str(wanted):
             given = deployment["arguments"].get(flag, "not given")
             return f"{deployment['method']} needs --{flag} {wanted}, and the campaign or the inventory has {given}"
     return None

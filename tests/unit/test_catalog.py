@@ -59,7 +59,7 @@ def test_a_family_defines_its_members_and_a_member_adds_to_it(ours):
     assert b15["family"] == b16["family"] == "ddtree"
     assert b16["engines"]["sglang"]["arguments"]["speculative-algorithm"] == "DDTREE"
     assert b16["engines"]["sglang"]["requires"] == {
-        "algorithm": "DDTREE", "page_size": 1, "attention_backend": "triton",
+        "algorithm": "DDTREE", "release": "none", "page_size": 1, "attention_backend": "triton",
     }  # fmt: skip
     assert len(b16["notes"]) == len(b15["notes"]) + 1
 
@@ -92,6 +92,7 @@ def test_a_later_folder_replaces_whole_entries_and_whole_families(write):
         ("models/x.yml", MODEL + "{id: w, source: {kind: hub, repository: r}}\n", "lacks 'revision'"),
         ("models/x.yml", MODEL + "{id: w, source: {kind: ftp}}\n", "it takes hub or wheel or local"),
         ("methods/x.yml", "title: x\nengines: {sglang: {argument: {}}}\n", "did you mean 'arguments'"),
+        ("methods/x.yml", "title: x\nengines: {sglang: {requires: {pagesize: 1}}}\n", "did you mean 'page_size'"),
         ("methods/x.yml", "name: y\ntitle: x\nengines: {}\n", "its name is the file's"),
     ],
 )  # fmt: skip

@@ -18,7 +18,7 @@ from gauntlet.plan import feasibility
 CATALOG = Path(__file__).parents[2] / "catalog"
 TODAY = {"kernel": "6.8", "gpus": [], "sysctl": {"vm.swappiness": "60"}}
 LAB = {"engine_builds": {"llamacpp": "xllamacpp-2026.10.11549"}, "conditions": TODAY}
-GPU = {"engine_builds": {"sglang": "sglang-0.5.23"}, "gpus": 8, "conditions": {"gpus": [], "kernel": "6.8"}}
+GPU = {"engine_builds": {"sglang": "sglang-0.5.23-ddtree"}, "gpus": 8, "conditions": {"gpus": [], "kernel": "6.8"}}
 
 
 OURS = catalog.load([CATALOG])

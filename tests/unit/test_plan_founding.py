@@ -10,7 +10,8 @@ from gauntlet.identity import spec_id
 
 CATALOG = Path(__file__).parents[2] / "catalog"
 CARDS = [{"index": n, "memory.total": 97887.0} for n in range(8)]
-HOST = {"engine_builds": {"sglang": "sglang-0.5.23"}, "conditions": {"gpus": CARDS}}
+# DDTree is in no release: the build of its open change has a name of its own
+HOST = {"engine_builds": {"sglang": "sglang-0.5.23-ddtree"}, "conditions": {"gpus": CARDS}}
 
 STREAMS = (1, 2, 4, 8, 16, 32, 64)
 QWEN_CELLS = {
@@ -174,6 +175,17 @@ def test_a_server_starts_once_a_round_and_the_baseline_first_and_last(qwen):
     assert set(first.values()) == {"autoregressive"}
     assert {qwen["deployments"][a["deployment"]]["method"] for a in rounds[3]} == {"autoregressive"}
     assert len(rounds[0]) == 23  # 24 deployments; ddtree-b64 on one card does not start
+
+
+def test_a_release_leaves_ddtree_unavailable_before_anything_starts(ours):
+    release = {**HOST, "engine_builds": {"sglang": "sglang-0.5.23"}}
+    made = plan.make(ours, {"campaign": "qwen3.6-27b"}, {"ct200": release}, [])
+    states = planned(made)
+    assert {state for (method, *_), state in states.items() if method.startswith("ddtree")} == {"unavailable"}
+    assert {QWEN_RUNNING[m][tp] >= c for (m, tp, _, c), state in states.items() if state == "to_measure"} == {True}
+    old = {**HOST, "engine_builds": {"sglang": "sglang-0.5.10.post1"}}
+    reasons = {left["reason"] for left in plan.make(ours, {"campaign": "qwen3.6-27b"}, {"ct200": old}, [])["not_run"]}
+    assert "build: sglang-0.5.10.post1 does not know DFLASH, 0.5.11 is the first that does" in reasons
 
 
 def test_a_stock_build_that_does_not_know_ddtree_leaves_it_unavailable(ours):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from importlib import import_module
 
 from . import settings
 from .host import Host
-from .record import Change
+from .record import Change, replace
 
 WANTED = "/etc/gauntlet/host-tuning.json"
 LIBEXEC = "/opt/gauntlet/libexec"
@@ -31,14 +32,10 @@ ExecStart={{python}} -B -m gauntlet_host.boot
 """
 # a drop-in is one more file to write and to remove; `systemctl enable` would be one more state
 ENABLED_TEXT = f"[Unit]\nWants={settings.BOOT_UNIT}\n"
-PROGRAM = ["__init__", "host", "pci", "read_request", "gpu", "place", "topology", "settings"] + [
-    "explained",
-    "kinds",
-    "record",
-    "files",
-    "tuning",
-    "boot",
-]
+PROGRAM = (
+    "__init__", "host", "pci", "read_request", "gpu", "place", "topology",
+    "settings", "explained", "kinds", "record", "files", "tuning", "boot",
+)  # fmt: skip
 
 
 def sources() -> dict:
@@ -59,7 +56,11 @@ def keep(host: Host, wanted: list, simulated: bool, change: Change) -> set:
         content[WANTED] = json.dumps({"settings": boot, "simulated": simulated}, indent=1, sort_keys=True) + "\n"
         content.update({UNIT: UNIT_TEXT.format(python=python), ENABLED: ENABLED_TEXT})
         content.update((f"{LIBEXEC}/gauntlet_host/{name}", text) for name, text in sources().items())
-    return {path for path, text in content.items() if replace(host, path, text, change)}
+    changed = {path for path, text in content.items() if _write(host, path, text, change)}
+    if not boot and not change.check:
+        with contextlib.suppress(OSError):
+            os.rmdir(host.path(f"{LIBEXEC}/gauntlet_host"))
+    return changed
 
 
 def _owned() -> list[str]:
@@ -75,34 +76,19 @@ def _owned() -> list[str]:
     ]
 
 
-def replace(host: Host, path: str, text: str | None, change: Change, quiet: bool = False) -> bool:
-    """Whether the file was not as it should be; None removes it. Written whole: temporary file, then renamed."""
+def _write(host: Host, path: str, text: str | None, change: Change) -> bool:
+    """Whether the file was changed or, in a check, would be."""
     before = host.bytes(path)
     if before == (None if text is None else text.encode()):
         return False
-    if not quiet:
-        was = None if before is None else before.decode("utf-8", "replace")
-        change.files.append({"path": path, "before": was, "after": text})
-    if change.check:
-        return True
-    real = host.path(path)
+    was = None if before is None else before.decode("utf-8", "replace")
     try:
-        if text is None:
-            os.unlink(real)
-            if path.startswith(f"{LIBEXEC}/gauntlet_host/") and not os.listdir(os.path.dirname(real)):
-                os.rmdir(os.path.dirname(real))
-            return True
-        os.makedirs(os.path.dirname(real), mode=0o755, exist_ok=True)
-        with open(f"{real}.new", "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-            os.fchmod(file.fileno(), 0o644)
-        os.rename(f"{real}.new", real)
+        if not change.check:
+            replace(host, path, text)
     except OSError as error:
-        change.files = [f for f in change.files if f["path"] != path]
         change.refused.append(f"{path} could not be {'removed' if text is None else 'written'}: {error.strerror}")
         return False
+    change.files.append({"path": path, "before": was, "after": text})
     return True
 
 

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+from typing import Iterable
 
 from .host import Host, HostError
 from .settings import Setting
@@ -22,17 +23,29 @@ class Record:
 
     def __init__(self, host: Host):
         self.host = host
-        self.before = host.text(RECORD)
-        content = json.loads(self.before) if self.before else {}
+        try:
+            content = json.loads(host.text(RECORD) or "{}")
+        except ValueError as error:
+            raise HostError(f"{RECORD} is damaged, the original values with it: {error}; move it away") from error
         self.settings: dict = content.get("settings", {})
         self.simulated: list = content.get("simulated", [])
         self.refused: dict = content.get("refused", {})
 
-    def text(self) -> str | None:
-        if not self.settings:
-            return None
+    def keep_only(self, names: Iterable[str]) -> None:
+        """Forget settings that were given back."""
+        self.settings = {name: entry for name, entry in self.settings.items() if name in names}
+        self.refused = {key: value for key, value in self.refused.items() if key.split(" ")[0] in names}
+
+    def save(self, change: Change) -> None:
+        """Raises HostError where it cannot be written: what cannot be undone is not done."""
+        if change.check:
+            return
         content = {"settings": self.settings, "simulated": self.simulated, "refused": self.refused}
-        return json.dumps(content, indent=1, sort_keys=True) + "\n"
+        text = json.dumps(content, indent=1, sort_keys=True) + "\n" if self.settings else None
+        try:
+            replace(self.host, RECORD, text)
+        except OSError as error:
+            raise HostError(f"{RECORD} cannot be written, so nothing is set: {error.strerror}") from error
 
 
 class Change:
@@ -85,3 +98,21 @@ def lock(host: Host, check: bool):
         yield
     finally:
         os.close(file)
+
+
+def replace(host: Host, name: str, text: str | None) -> bool:
+    """Whether the file was not as it should be. Written whole: temporary file, then renamed; None removes it."""
+    if host.bytes(name) == (None if text is None else text.encode()):
+        return False
+    path = host.path(name)
+    if text is None:
+        os.unlink(path)
+        return True
+    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    with open(f"{path}.new", "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+        os.fchmod(file.fileno(), 0o644)
+    os.rename(f"{path}.new", path)
+    return True

@@ -79,6 +79,9 @@ class Sysctl(Setting):
             return {key: Absent(f"there is no sysctl {key}{hint}")}
         return {key: " ".join(value.split())}
 
+    def wanted(self, target):
+        return " ".join(str(self.spec["wanted"]).split())
+
     def write(self, target, value):
         self.host.write(self.file, value)
 

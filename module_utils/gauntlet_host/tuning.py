@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from . import place
-from .files import keep, replace, tell
+from .files import keep, tell
 from .host import Host, HostError
 from .kinds import make
-from .record import RECORD, Change, Record, lock
+from .record import Change, Record, lock
 from .settings import Setting
 
 
@@ -52,21 +52,23 @@ def apply(host: Host, specs: list[dict], check: bool = False, simulated: bool = 
     Every value is compared first and read back afterwards. What a host refuses is in `refused`, the rest is done.
     """
     wanted = [s for s in (make(host, spec) for spec in specs) if s.written]
-    undone = [said for s in wanted for said in s.undone_by()]
     with lock(host, check):
         record = Record(host)
         change = Change(check, record)
-        change.refused += undone
+        change.refused += [sentence for setting in wanted for sentence in setting.undone_by()]
         now = {setting.name: setting.found() for setting in wanted}
         _refuse_two_settings_of_one_target(wanted, now)
-        _give_back(host, record, wanted, now, change)
+        unwanted = _unwanted(host, record, wanted, now)
+        _remember(record, wanted, now, change)
+        _give_back(record, unwanted, change)
         to_read_anew = keep(host, wanted, simulated, change)
-        _set(record, wanted, now, change)
-        record.simulated = sorted(s.name for s in wanted if simulated and _touches_the_machine(s, now[s.name]))
+        _set(wanted, now, change)
         if not check:
             tell(host, to_read_anew)
             _read_back(wanted, change)
-        replace(host, RECORD, record.text(), change, quiet=True)
+        record.keep_only(now)
+        record.simulated = sorted(s.name for s in wanted if simulated and _touches_the_machine(s, now[s.name]))
+        record.save(change)
     return change
 
 
@@ -83,15 +85,16 @@ def set_again(host: Host, specs: list[dict], simulated: bool) -> Change:
     with lock(host, check=False):
         record = Record(host)
         change = Change(False, record)
-        _set(record, wanted, {setting.name: setting.found() for setting in wanted}, change)
+        now = {setting.name: setting.found() for setting in wanted}
+        _remember(record, wanted, now, change)
+        _set(wanted, now, change)
         _read_back(wanted, change)
-        replace(host, RECORD, record.text(), change, quiet=True)
+        record.save(change)
     return change
 
 
-def _set(record: Record, wanted: list, now: dict, change: Change) -> None:
+def _set(wanted: list, now: dict, change: Change) -> None:
     for setting in wanted:
-        _remember(record, setting, now[setting.name])
         for target, value in now[setting.name].items():
             if isinstance(value, str) and not setting.holds(target, value):
                 change.write(setting, target, value, setting.wanted(target))
@@ -107,35 +110,41 @@ def _refuse_two_settings_of_one_target(wanted: list, now: dict) -> None:
             owner[key] = setting.name
 
 
-def _give_back(host: Host, record: Record, wanted: list, now: dict, change: Change) -> None:
-    """Original values for what was set once and is not wanted any more: a setting, or a device of its selection."""
-    kept = {s.name: set(now[s.name]) for s in wanted}
-    kind = {s.name: s.spec["kind"] for s in wanted}
-    for name, entry in list(record.settings.items()):
+def _unwanted(host: Host, record: Record, wanted: list, now: dict) -> list:
+    """(setting as it was set, target, original) of what was set once and is not wanted now: a whole setting, or a
+    device that left its selection."""
+    kind = {setting.name: setting.spec["kind"] for setting in wanted}
+    found = []
+    for name, entry in record.settings.items():
         old = make(host, entry["spec"])
-        still = kept.get(name, set()) if kind.get(name) == entry["spec"]["kind"] else set()
-        gone = {target: original for target, original in entry["originals"].items() if target not in still}
-        if gone:
-            found = old.found()
-            for target, original in gone.items():
-                value = found.get(target)
-                same = old.identity(target) == original["identity"]
-                if isinstance(value, str) and same and value != original["value"]:
-                    change.write(old, target, value, original["value"])
-                del entry["originals"][target]
-        if name not in kept:
-            del record.settings[name]
-    record.refused = {key: value for key, value in record.refused.items() if key.split(" ")[0] in kept}
+        still = now[name] if kind.get(name) == entry["spec"]["kind"] else {}
+        found += [(old, target, original) for target, original in entry["originals"].items() if target not in still]
+    return found
 
 
-def _remember(record: Record, setting: Setting, found: dict) -> None:
-    entry = record.settings.setdefault(setting.name, {"originals": {}})
-    entry["spec"] = setting.spec
-    for target, value in found.items():
-        identity = setting.identity(target)
-        known = entry["originals"].get(target)
-        if isinstance(value, str) and (known is None or known["identity"] != identity):
-            entry["originals"][target] = {"value": value, "identity": identity}
+def _remember(record: Record, wanted: list, now: dict, change: Change) -> None:
+    """Write down what is found for the first time, before anything is set: a run may be killed in between."""
+    for setting in wanted:
+        entry = record.settings.setdefault(setting.name, {"originals": {}})
+        entry["spec"] = setting.spec
+        for target, value in now[setting.name].items():
+            identity = setting.identity(target)
+            known = entry["originals"].get(target)
+            if isinstance(value, str) and (known is None or known["identity"] != identity):
+                entry["originals"][target] = {"value": value, "identity": identity}
+    record.save(change)
+
+
+def _give_back(record: Record, unwanted: list, change: Change) -> None:
+    found: dict = {}
+    for setting, target, original in unwanted:
+        if setting.name not in found:
+            found[setting.name] = setting.found()
+        value = found[setting.name].get(target)
+        same = setting.identity(target) == original["identity"]
+        if isinstance(value, str) and same and value != original["value"]:
+            change.write(setting, target, value, original["value"])
+        record.settings[setting.name]["originals"].pop(target, None)
 
 
 def _read_back(wanted: list, change: Change) -> None:
@@ -145,7 +154,8 @@ def _read_back(wanted: list, change: Change) -> None:
         found = setting.found() if asked else {}
         for one in asked:
             value = found.get(one["target"])
-            if not isinstance(value, str) or not setting.holds(one["target"], value):
+            # a target that is no longer the setting's was given back
+            if value is not None and not (isinstance(value, str) and setting.holds(one["target"], value)):
                 sentence = f"{setting.name}: {one['target']} reads {value} after {one['after']} was written"
                 change.refuse(f"{setting.name} {one['target']}", one["after"], sentence)
                 change.targets.remove(one)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from .runner import ROOT, Lab
+from .test_lab_host import ssh
 
 pytestmark = pytest.mark.lab
 
@@ -60,7 +61,7 @@ def verify(machine, settings=WANTED, **extra):
 
 def judged(machine):
     script = "; echo '#'; ".join(JUDGES.values())
-    return dict(zip(JUDGES, map(str.strip, machine.ssh(script).split("#")), strict=True))
+    return dict(zip(JUDGES, map(str.strip, ssh(HOST, script).split("#")), strict=True))
 
 
 def module(machine, name, *options, **arguments):
@@ -76,7 +77,7 @@ def module(machine, name, *options, **arguments):
 
 
 def leftovers(machine):
-    return machine.ssh("find /etc /opt /var/lib/gauntlet -type f -path '*gauntlet*' 2>/dev/null; true")
+    return ssh(HOST, "find /etc /opt /var/lib/gauntlet -type f -path '*gauntlet*' 2>/dev/null; true")
 
 
 SEEN = """[Unit]
@@ -93,9 +94,9 @@ WantedBy=multi-user.target
 def reboot(machine):
     """And a unit of the test's own writes down what setpci reads before sshd answers anybody."""
     module(machine, "ansible.builtin.copy", content=SEEN, dest="/etc/systemd/system/seen.service", mode="0644")
-    before = machine.ssh("systemctl enable -q seen.service; cat /proc/sys/kernel/random/boot_id")
-    module(machine, "ansible.builtin.reboot")
-    after, seen = machine.ssh("cat /proc/sys/kernel/random/boot_id /run/seen-at-boot").split()
+    before = ssh(HOST, "systemctl enable -q seen.service; cat /proc/sys/kernel/random/boot_id")
+    machine.reboot()
+    after, seen = ssh(HOST, "cat /proc/sys/kernel/random/boot_id /run/seen-at-boot").split()
     assert after != before
     return seen
 
@@ -145,7 +146,7 @@ def test_what_differs_and_what_cannot_be_read_fails_a_verification(machine):
 
 
 def test_a_setting_changed_by_hand_is_found_and_set_again(machine):
-    machine.ssh("setpci -s 05:00.0 CAP_EXP+8.w=2000:7000; sysctl -q -w kernel.numa_balancing=1")
+    ssh(HOST, "setpci -s 05:00.0 CAP_EXP+8.w=2000:7000; sysctl -q -w kernel.numa_balancing=1")
     run = verify(machine).refused("pcie-max-read-request: 0000:05:00.0 is 512, wanted 4096")
     assert "tuning profile mixed" in run.output
     assert len(tune(machine).ok().changes) == 1
@@ -161,7 +162,7 @@ def test_it_persists_over_a_reboot_before_anybody_connects(machine):
 def test_numactl_and_the_fingerprint_agree(machine):
     seen = module(machine, "host_fingerprint")
     for node, facts in seen["stable"]["numa"].items():
-        assert f"node {node} cpus: {facts['cpus'].replace(',', ' ')}" in machine.ssh("numactl --hardware")
+        assert f"node {node} cpus: {facts['cpus'].replace(',', ' ')}" in ssh(HOST, "numactl --hardware")
     tree = seen["stable"]["pcie"]
     assert tree["0000:03:00.0"]["max_read_request"] == 4096 and tree["0000:83:00.0"]["max_read_request"] == 512
     assert tree["0000:03:00.0"]["numa_node"] == 0 and tree["0000:83:00.0"]["numa_node"] == 1
@@ -174,11 +175,11 @@ def test_numactl_and_the_fingerprint_agree(machine):
 def test_an_unprivileged_user_is_told_what_it_could_not_read(machine):
     """`nobody` gets the same keys: a difference between hosts must never be a missing key."""
     seen = module(machine, "host_fingerprint")
-    machine.ssh("chmod 0600 /sys/bus/pci/devices/0000:04:00.0/config")
+    ssh(HOST, "chmod 0600 /sys/bus/pci/devices/0000:04:00.0/config")
     try:
         less = module(machine, "host_fingerprint", "--become", "--become-user", "nobody")
     finally:
-        machine.ssh("chmod 0644 /sys/bus/pci/devices/0000:04:00.0/config")
+        ssh(HOST, "chmod 0644 /sys/bus/pci/devices/0000:04:00.0/config")
     assert "/sys/bus/pci/devices/0000:04:00.0/config: needs root" in less["unreadable"]
     assert less["stable"]["pcie"]["0000:04:00.0"]["max_read_request"] is None
     assert set(less["stable"]) == set(seen["stable"]) and set(less["volatile"]) == set(seen["volatile"])
@@ -192,7 +193,7 @@ def test_the_module_alone_sets_and_reports_each_device(machine):
     assert outcomes["0000:08:00.0"] == ("skipped", "not responding")
     assert outcomes["0000:00:14.0"] == ("skipped", "needs root")
     assert outcomes["0000:01:00.0"] == ("changed", None)
-    assert machine.ssh("setpci -s 01:00.0 CAP_EXP+8.w") == "3837"
+    assert ssh(HOST, "setpci -s 01:00.0 CAP_EXP+8.w") == "3837"
     assert not module(machine, "pcie_max_read_request", **asked)["changed"]
 
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from gauntlet import catalog, settings
-from module_utils.gauntlet_host import boot, explained, files, pci, record, table, tuning, verify
+from module_utils.gauntlet_host import boot, explained, files, kinds, pci, record, table, tuning, verify
 from module_utils.gauntlet_host import settings as host_settings
 from module_utils.gauntlet_host.host import HostError
 from tests.fake_host import CASES, FakeHost, eight_gpus
@@ -104,7 +104,8 @@ def test_originals_are_those_of_the_first_time(host):
 def test_a_setting_that_is_no_longer_wanted_is_given_back(host):
     """Switching one off in the inventory is a change like switching it on, and so is a narrower selection."""
     tuning.apply(host, [NUMA, READS])
-    tuning.apply(host, [{**READS, "select": [{"address": "03:00.0"}]}])
+    narrower = tuning.apply(host, [{**READS, "select": [{"address": "03:00.0"}]}])
+    assert narrower.refused == [] and len(narrower.targets) == 8
     assert host.text("/proc/sys/kernel/numa_balancing") == "1"
     assert pci.Device(host, "0000:03:00.0").decode()["max_read_request"] == 4096
     assert pci.Device(host, "0000:04:00.0").decode()["max_read_request"] == 512
@@ -284,16 +285,21 @@ def test_an_option_that_undoes_a_setting_is_said_with_it(host):
     assert tuning.apply(host, [NUMA]).refused == []
 
 
-def test_a_read_only_root_is_said_file_by_file(host, monkeypatch):
-    """What could be set is set; what could not be kept is listed."""
+def read_only(monkeypatch, part):
+    """Files below a folder cannot be renamed into place, as on a root that is mounted read-only."""
     real = os.rename
 
     def rename(source, target):
-        if "/etc/" in str(target):
+        if part in str(target):
             raise OSError(30, "Read-only file system")
         real(source, target)
 
-    monkeypatch.setattr(files.os, "rename", rename)
+    monkeypatch.setattr(record.os, "rename", rename)
+
+
+def test_a_read_only_root_is_said_file_by_file(host, monkeypatch):
+    """What could be set is set; what could not be kept is listed."""
+    read_only(monkeypatch, "/etc/")
     done = tuning.apply(host, [NUMA])
     assert host.text("/proc/sys/kernel/numa_balancing") == "0"
     assert "/etc/sysctl.d/90-gauntlet.conf could not be written: Read-only file system" in done.refused
@@ -301,12 +307,36 @@ def test_a_read_only_root_is_said_file_by_file(host, monkeypatch):
 
 def test_nothing_is_set_where_the_originals_cannot_be_recorded(host, monkeypatch):
     """A change that cannot be undone is not made."""
+    read_only(monkeypatch, "/var/lib/")
+    with pytest.raises(HostError, match="host-tuning.json cannot be written, so nothing is set: Read-only file system"):
+        tuning.apply(host, [NUMA])
+    assert host.text("/proc/sys/kernel/numa_balancing") == "1"
 
-    def makedirs(path, *args, **kwargs):
-        raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(record.os, "makedirs", makedirs)
-    with pytest.raises(HostError, match="/var/lib/gauntlet cannot be used: Read-only file system"):
+def test_a_run_that_is_killed_after_the_first_write_can_be_undone(host, monkeypatch):
+    """The record is on the disk before anything is set, else the next run would take our value for the host's."""
+    real = pci.Device.set_max_read_request
+
+    def killed(self, size):
+        if self.address == "0000:24:00.0":
+            raise KeyboardInterrupt
+        return real(self, size)
+
+    monkeypatch.setattr(pci.Device, "set_max_read_request", killed)
+    with pytest.raises(KeyboardInterrupt):
+        tuning.apply(host, [READS])
+    monkeypatch.undo()
+    assert mrrs(host) == {512, 4096}
+    tuning.apply(host, [READS])
+    assert mrrs(host) == {4096}
+    tuning.apply(host, [])
+    assert mrrs(host) == {512}
+
+
+def test_a_damaged_record_is_said_and_nothing_is_set(host):
+    """Without it nobody knows the way back."""
+    host.write(record.RECORD, '{"settings": {"numa')
+    with pytest.raises(HostError, match="host-tuning.json is damaged"):
         tuning.apply(host, [NUMA])
     assert host.text("/proc/sys/kernel/numa_balancing") == "1"
 
@@ -607,7 +637,7 @@ def test_every_entry_of_the_catalog_is_of_a_kind_that_exists(tmp_path):
     """And is looked at on a host that has none of it without an error."""
     entries = catalog.load([ROOT / "catalog"]).settings
     specs = settings.choose(entries, {})
-    assert {spec["kind"] for spec in specs} <= set(tuning.make.__globals__["KINDS"])
+    assert {spec["kind"] for spec in specs} == set(kinds.KINDS)
     report = verify.verify(FakeHost(tmp_path), [{**spec, "enabled": True} for spec in specs], [])
     assert len(report) == len(specs)
     json.dumps(report)

@@ -2,7 +2,7 @@
 
 `active/<unit>.json`: `{"unit", "since", "boot_id"}`, written by the unit when it starts and removed when it ends other
 than by a shutdown; so after a reboot it says what was up, however the machine went down and whoever started the unit.
-`owners/<unit>.json`: `{"unit", "owner"}`, who asked for this start of the unit, until it ends; nobody stops what is not theirs.
+`owners/<unit>.json`: `{"unit", "owner"}`, who asked for this start of the unit, until it ends.
 `seen.json`: `{"boot_id", "utc", "facts"}`, written whenever Gauntlet has brought the host to its declared state; the
 facts are what a later look is compared with.
 Both in /var/lib/gauntlet; times are UTC, "2026-11-29T14:05:01Z".

@@ -13,8 +13,7 @@ from gauntlet import wheelhouse
 from tests.lab.runner import ROOT, TROUBLE, Lab
 
 TARGET = {"python": "3.13.5", "machine": os.uname().machine, "libc": "2.41"}
-BINDS = {"/proc": "/proc", "/dev": "/dev", "/var/lib/gauntlet-lab": "/var/lib/gauntlet-lab", "/root/.cache": "/root/.cache",
-         str(ROOT): "/gauntlet"}  # fmt: skip
+BINDS = {path: path for path in ("/proc", "/dev", "/var/lib/gauntlet-lab", "/root/.cache")} | {str(ROOT): "/gauntlet"}
 
 
 class Controller:
@@ -24,17 +23,22 @@ class Controller:
     def run(self, *command: str) -> subprocess.CompletedProcess:
         """A command inside the root, in /gauntlet, with the environment of a person who just logged in."""
         binds = BINDS | {str(self.lab.folder): str(self.lab.folder)}
-        mounts = "".join(f"mkdir -p {self.root}{at} && mount --rbind {source} {self.root}{at} && " for source, at in binds.items())
+        mounts = "".join(
+            f"mkdir -p {self.root}{at} && mount --rbind {source} {self.root}{at} && " for source, at in binds.items()
+        )
         inside = f"cd /gauntlet && {' '.join(command)}"
         script = f"{mounts} exec chroot {self.root} /bin/sh -c {json.dumps(inside)}"
-        environment = {"PATH": "/opt/controller/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8"}
+        environment = {
+            "PATH": "/opt/controller/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "HOME": "/root",
+            "LC_ALL": "C.UTF-8",
+        }
         return subprocess.run(["unshare", "--mount", "--propagation", "private", "sh", "-ec", script],
                               capture_output=True, text=True, env=environment)  # fmt: skip
 
     def play(self, playbook: str, *options: str, **extra) -> str:
         """ansible-playbook on the lab host; returns its output, with no warning in it."""
-        extra = {"gauntlet_results": str(self.lab.results), "gauntlet_plans": str(self.lab.folder / "plans")} | extra
-        (self.lab.folder / "extra.json").write_text(json.dumps(extra))
+        (self.lab.folder / "extra.json").write_text(json.dumps(self.lab._extra(extra)))
         done = self.run("ansible-playbook", "-i inventory/lab -i tests/lab/inventory", playbook,
                         f"--limit {self.lab.host},localhost", f"-e @{self.lab.folder}/extra.json", *options)  # fmt: skip
         output = done.stdout + done.stderr
@@ -67,7 +71,11 @@ def controller(lab, tmp_path_factory):
     )  # fmt: skip
     root = tmp_path_factory.mktemp("controller") / "root"
     shutil.copytree(re.search(r"path: (\S+)", image.stdout)[1], root, symlinks=True)
-    lines = [pin for name in ("controller", "dev") for pin in wheelhouse.pins((ROOT / f"requirements/{name}.txt").read_text(), TARGET)]
+    lines = [
+        pin
+        for name in ("controller", "dev")
+        for pin in wheelhouse.pins((ROOT / f"requirements/{name}.txt").read_text(), TARGET)
+    ]
     wheels = wheelhouse.download(sorted(set(lines)), TARGET)
     shutil.copytree(wheels, root / "wheels")
     (root / "lock.txt").write_text("\n".join(sorted(set(lines))) + "\n")
@@ -75,8 +83,8 @@ def controller(lab, tmp_path_factory):
     pip = next((root / "wheels").glob("pip-*.whl")).name
     for command in (
         "python3 -m venv --without-pip /opt/controller",
-        f"/opt/controller/bin/python /wheels/{pip}/pip install -q --no-index --find-links /wheels --require-hashes -r /lock.txt",
-        "sh -c 'echo /gauntlet > $(/opt/controller/bin/python -c \"import site; print(site.getsitepackages()[0])\")/gauntlet.pth'",
+        f"python /wheels/{pip}/pip install -q --no-index --find-links /wheels --require-hashes -r /lock.txt",
+        "echo /gauntlet > /opt/controller/lib/python3.13/site-packages/gauntlet.pth",
     ):
         done = controller.run(command)
         assert done.returncode == 0, done.stdout + done.stderr

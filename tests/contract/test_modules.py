@@ -19,9 +19,7 @@ class Captured(Exception):
 
 @pytest.fixture
 def load(monkeypatch):
-    monkeypatch.setattr(
-        ansible.module_utils, "__path__", [*ansible.module_utils.__path__, str(ROOT / "module_utils")]
-    )
+    monkeypatch.setattr(ansible.module_utils, "__path__", [*ansible.module_utils.__path__, str(ROOT / "module_utils")])
 
     def load(path):
         spec = importlib.util.spec_from_file_location(f"contract_{path.stem}", path)
@@ -48,7 +46,13 @@ def compare(documented, specified, where):
     for option, doc in documented.items():
         spec = specified[option]
         here = f"{where}.{option}"
-        for key, default in (("type", "str"), ("required", False), ("default", None), ("choices", None), ("elements", None)):
+        for key, default in (
+            ("type", "str"),
+            ("required", False),
+            ("default", None),
+            ("choices", None),
+            ("elements", None),
+        ):
             assert doc.get(key, default) == spec.get(key, default), f"{here}: {key} differs"
         assert doc.get("description"), f"{here} has no description"
         if "suboptions" in doc or "options" in spec:

@@ -1,4 +1,4 @@
-"""A role's public names are its defaults, and its argument specification says what each means: never one without the other."""
+"""A role's public names are its defaults, and its argument specification says what each means."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,8 @@ ROOT = Path(__file__).parents[2]
 ROLES = sorted(p for p in (ROOT / "roles").iterdir() if p.is_dir())
 # Extra-vars beat everything: what people type on the command line must not be anybody's variable.
 SELECTORS = {
-    "method", "model", "tp", "campaign", "workload", "concurrency", "baseline", "conditions", "evict", "resume", "format",
+    "method", "model", "tp", "campaign", "workload", "concurrency", "baseline", "conditions", "evict", "resume",
+    "format",
 }  # fmt: skip
 
 
@@ -61,7 +62,7 @@ def test_nobody_uses_a_selector_as_a_variable(path):
 def test_templates_use_only_names_that_exist(path):
     """A template's names are the role's defaults, its private variables, or what Ansible always gives."""
     role = path.relative_to(ROOT).parts[1]
-    environment = Environment(undefined=StrictUndefined, autoescape=False)  # noqa: S701 - unit files, not HTML
+    environment = Environment(undefined=StrictUndefined, autoescape=False)
     from jinja2 import meta
 
     source = re.sub(r"\|\s*ansible\.builtin\.\w+", "", path.read_text())

@@ -11,6 +11,7 @@ from pathlib import Path
 import ansible_runner
 
 ROOT = Path(__file__).parents[2]
+INVENTORIES = ["-i", str(ROOT / "inventory/lab"), "-i", str(Path(__file__).parent / "inventory")]
 TROUBLE = re.compile(r"\[DEPRECATION WARNING\]|\[WARNING\]|\[ERROR\]: Unexpected")
 
 
@@ -53,12 +54,12 @@ class Lab:
         self.results = folder / "results"
 
     def play(self, playbook: str, *options: str, **extra) -> Run:
-        extra = {"gauntlet_results": str(self.results), "gauntlet_plans": str(self.folder / "plans")} | extra
+        extra = self._extra(extra)
         run = ansible_runner.run(
             private_data_dir=tempfile.mkdtemp(prefix="run-", dir=self.folder),  # an old one's extra vars would win
             project_dir=str(ROOT),
             playbook=playbook,
-            inventory=[str(ROOT / "inventory/lab"), str(Path(__file__).parent / "inventory")],
+            inventory=INVENTORIES[1::2],
             extravars=extra,
             cmdline=" ".join(["--limit", f"{self.host},localhost", *options]),
             quiet=True,
@@ -79,13 +80,27 @@ class Lab:
         output = Path(run.config.artifact_dir, "stdout").read_text(errors="replace")
         return Run(run.rc, output, stats.get("changed", {}), stats.get("failures", {}), changes, failures)
 
+    def command(self, playbook: str, **extra) -> list[str]:
+        """The command line of a person who runs a playbook on this host."""
+        extra = self._extra(extra)
+        limit = ["--limit", f"{self.host},localhost", "-e", json.dumps(extra)]
+        return [sys.executable, "-m", "ansible", "playbook", *INVENTORIES, playbook, *limit]
+
     def ssh(self, command: str, check: bool = True) -> str:
         """One command on the lab host, by the inventory's own connection."""
-        done = subprocess.run(
-            [sys.executable, "-m", "ansible", "adhoc", "-i", ROOT / "inventory/lab", "-i",
-             Path(__file__).parent / "inventory", self.host, "-m", "ansible.builtin.shell", "-a", command, "--one-line"],
-            cwd=ROOT, capture_output=True, text=True,
-        )  # fmt: skip
+        done = self._adhoc("ansible.builtin.shell", "-a", command, "--one-line")
         text = done.stdout.partition("(stdout)")[2].strip().replace("\\n", "\n")
         assert done.returncode == 0 or not check, f"{command}: {done.stdout}{done.stderr}"
         return text
+
+    def reboot(self) -> None:
+        """A real reboot; returns when ssh answers again."""
+        done = self._adhoc("ansible.builtin.reboot")
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def _adhoc(self, module: str, *options: str) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-m", "ansible", "adhoc", *INVENTORIES, self.host, "-m", module, *options]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+    def _extra(self, extra: dict) -> dict:
+        return {"gauntlet_results": str(self.results), "gauntlet_plans": str(self.folder / "plans")} | extra

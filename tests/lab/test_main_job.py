@@ -7,9 +7,7 @@ middle → reboot → restage → verify.
 import json
 import re
 import shutil
-import signal
 import subprocess
-import sys
 import time
 
 import pytest
@@ -26,7 +24,9 @@ def attempts(lab):
 def test_check_mode_predicts_a_fresh_host(lab):
     run = lab.play("site.yml", "--check").ok()
     assert len(run.changes) > 5, "on a fresh host nearly everything is still to come"
-    assert lab.ssh("ls /opt/gauntlet /etc/gauntlet /srv/gauntlet 2>/dev/null", check=False) == "", "check mode writes nothing"
+    assert lab.ssh("ls /opt/gauntlet /etc/gauntlet /srv/gauntlet 2>/dev/null", check=False) == "", (
+        "check mode writes nothing"
+    )
 
 
 def test_site_converges(lab):
@@ -42,11 +42,13 @@ def test_a_second_run_changes_nothing(lab):
 
 DAMAGE = {
     "a line in an env file": (
-        "f=$(ls /etc/gauntlet/deployments/*.env | head -1); sed -i 's/^GAUNTLET_PORT=.*/GAUNTLET_PORT=1/' $f", "env file"),
+        "sed -i 's/^GAUNTLET_PORT=.*/GAUNTLET_PORT=1/' $(ls /etc/gauntlet/deployments/*.env | head -1)", "env file"),
     "a byte in a staged file": (
-        "f=$(ls /srv/gauntlet/models/*/*.gguf); printf X | dd of=$f bs=1 seek=5000000 conv=notrunc status=none", "weights|staged|snapshot|model"),
+        "printf X | dd of=$(ls /srv/gauntlet/models/*/*.gguf) bs=1 seek=5000000 conv=notrunc status=none",
+        "weights|staged|snapshot|model"),
     "a stopped mount": ("systemctl stop srv-gauntlet-models.mount", "mount|tmpfs|weights|staged"),
-    "an edited unit": ("sed -i 's/^NoNewPrivileges=.*/NoNewPrivileges=no/' /etc/systemd/system/llamacpp@.service", "unit"),
+    "an edited unit": (
+        "sed -i 's/^NoNewPrivileges=.*/NoNewPrivileges=no/' /etc/systemd/system/llamacpp@.service", "unit"),
     "a mode": ("chmod 0777 /opt/gauntlet/libexec/llamacpp_server.py", "program"),
     "a damaged package in the agent": (
         "rm -r /opt/gauntlet/agent/lib/python3*/site-packages/requests", "agent"),
@@ -77,7 +79,9 @@ def test_one_method_brings_its_baseline(lab):
     methods = {json.loads((a / "cell.json").read_text())["method"] for a in attempts(lab)}
     assert methods == {"autoregressive", "ngram-simple", "ngram-mod"}
     assert re.search(r"ngram-simple.*\d\.\d\d", run.output), "the closing table has a speed-up"
-    assert lab.ssh("systemctl list-units --plain --no-legend 'llamacpp@*' 'gauntlet-bench*'") == "", "what it started it stops"
+    assert lab.ssh("systemctl list-units --plain --no-legend 'llamacpp@*' 'gauntlet-bench*'") == "", (
+        "what it started it stops"
+    )
 
 
 def test_measured_is_measured(lab):
@@ -98,11 +102,10 @@ def test_a_deleted_attempt_is_measured_again_and_only_it(lab):
 
 def test_a_killed_run_is_found_and_finished(lab):
     """Ansible dies in the middle; the measurement does not notice, and the next run attaches to it."""
-    command = [sys.executable, "-m", "ansible", "playbook", "-i", "inventory/lab", "-i", "tests/lab/inventory", "bench.yml",
-               "--limit", f"{lab.host},localhost", "-e", json.dumps({
-                   "gauntlet_results": str(lab.results), "gauntlet_plans": str(lab.folder / "plans"),
-                   "method": "ngram-simple", "workload": "edit", "concurrency": 2})]  # fmt: skip
-    run = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    asked = {"method": "ngram-simple", "workload": "edit", "concurrency": 2}
+    command = lab.command("bench.yml", **asked)
+    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    run = subprocess.Popen(command, cwd=ROOT, start_new_session=True, **silent)
     deadline = time.monotonic() + 120
     while "active" not in lab.ssh("systemctl is-active gauntlet-bench.service", check=False).split():
         assert run.poll() is None and time.monotonic() < deadline, "the measurement never started"
@@ -135,12 +138,12 @@ def test_verify_says_ok(lab):
 
 
 BAD = {
-    "unknown method": (dict(method="ngarm"), "unknown method 'ngarm'; did you mean 'ngram'"),
-    "unknown campaign": (dict(campaign="labb"), "unknown campaign 'labb'; did you mean 'lab'"),
-    "unknown workload": (dict(workload="edti"), "unknown workload 'edti'; did you mean 'edit'"),
-    "concurrency 0": (dict(concurrency="0"), "concurrency.*0"),
-    "tp in words": (dict(tp="three"), "tp.*three"),
-    "a method this model cannot have": (dict(method="eagle3"), "eagle3.*(autoregressive|ngram)"),
+    "unknown method": ({"method": "ngarm"}, "unknown method 'ngarm'; did you mean 'ngram'"),
+    "unknown campaign": ({"campaign": "labb"}, "unknown campaign 'labb'; did you mean 'lab'"),
+    "unknown workload": ({"workload": "edti"}, "unknown workload 'edti'; did you mean 'edit'"),
+    "concurrency 0": ({"concurrency": "0"}, "concurrency.*0"),
+    "tp in words": ({"tp": "three"}, "tp.*three"),
+    "a method this model cannot have": ({"method": "eagle3"}, "eagle3.*(autoregressive|ngram)"),
 }
 
 

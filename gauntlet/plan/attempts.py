@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Collection
 from pathlib import Path
 
 from gauntlet.errors import GauntletError
@@ -11,7 +11,7 @@ IDENTITY = ("host", "cell_id", "spec_id", "conditions_id", "repeat", "closing")
 WORK = ("model", "method", "tp", "workload", "concurrency")
 
 
-def read(results: Path, hosts: Iterable[str] | None = None) -> list[dict]:
+def read(results: Path, hosts: Collection[str] | None = None) -> list[dict]:
     """[{IDENTITY…, WORK…, valid, window_s, started_utc, conditions, tuning}] of attempts below `results`, of `hosts`.
 
     A folder that is not there holds nothing; one that cannot be read, and a cell.json that is none, are GauntletErrors.
@@ -21,8 +21,9 @@ def read(results: Path, hosts: Iterable[str] | None = None) -> list[dict]:
         return []
     shared: dict[str, dict] = {}  # one copy of the conditions that thousands of attempts repeat
     try:
-        names = sorted(hosts) if hosts is not None else sorted(p.name for p in results.iterdir() if p.is_dir())
-        return [_short(file, shared) for host in names if (results / host).is_dir() for file in _cells(results / host)]
+        there = [folder for folder in sorted(results.iterdir()) if folder.is_dir()]
+        wanted = [folder for folder in there if hosts is None or folder.name in hosts]
+        return [_short(file, shared) for folder in wanted for file in _cells(folder)]
     except OSError as error:
         raise GauntletError(f"cannot read the results folder {results}: {error.strerror} ({error.filename})") from None
 

@@ -31,7 +31,6 @@ def candidates(catalog: Catalog, selection: Selection, name: str, host: dict) ->
     """The deployments of the selection on a host, in the order of the campaign. Raises GauntletError on a method that
     was asked for and that no model of the campaign can have here."""
     campaign = catalog.get("campaigns", selection.campaign)
-    environments = _environments(catalog, campaign)
     found: dict[str, Candidate] = {}
     refused: dict[str, list[str]] = {}
     models = _models(catalog, campaign, selection, host, name)
@@ -45,7 +44,7 @@ def candidates(catalog: Catalog, selection: Selection, name: str, host: dict) ->
                 if _came_with_family(catalog, campaign, method):
                     continue
                 engine = next(iter(model["engines"]))
-            for profile, environment in environments.items():
+            for profile, environment in _environments(catalog, campaign, tp).items():
                 made = _deployment(model, method, tp, engine, campaign, host, profile, environment)
                 candidate = found.setdefault(made["name"], Candidate(made, model, method))
                 candidate.verdict = feasibility.Verdict("unavailable", reason) if reason else feasibility.deployment(
@@ -77,8 +76,9 @@ def _models(catalog: Catalog, campaign: dict, selection: Selection, host: dict, 
     )
 
 
-def _environments(catalog: Catalog, campaign: dict) -> dict[str, dict]:
-    """Profile -> variables. A list names settings of the kind environment; a mapping holds the variables itself."""
+def _environments(catalog: Catalog, campaign: dict, tp: int) -> dict[str, dict]:
+    """Profile -> variables. A list names settings of the kind environment, of which one may be for one tp alone (a
+    graph file for eight GPUs breaks a group of four); a mapping holds the variables itself."""
     given = campaign["environments"]
     if isinstance(given, dict):
         return {profile: variables or {} for profile, variables in given.items()}
@@ -86,7 +86,7 @@ def _environments(catalog: Catalog, campaign: dict) -> dict[str, dict]:
     for profile, setting in settings.items():
         if setting.get("kind") != "environment":
             raise GauntletError(f"campaign '{campaign['name']}': setting '{profile}' is not of the kind environment")
-    return {profile: setting["environment"] for profile, setting in settings.items()}
+    return {name: setting["environment"] for name, setting in settings.items() if setting.get("tp") in (None, tp)}
 
 
 def _blocks(catalog: Catalog, campaign: dict, selection: Selection) -> Iterator[tuple[list, dict, int]]:

@@ -2,8 +2,9 @@
 
 import pytest
 
-from gauntlet import settings
+from gauntlet import catalog, plan, settings
 from gauntlet.errors import GauntletError
+from tests.fake_host import CASES
 
 PROSE = {"title": "t", "why": "w", "evidence": "never measured", "risk": "r"}
 ENTRIES = {
@@ -85,3 +86,15 @@ def test_an_entry_says_what_was_measured_or_that_nothing_was(change, sentence):
         sentence = "lacks why"
     with pytest.raises(GauntletError, match=sentence):
         settings.check(entry)
+
+
+def test_a_profile_for_eight_gpus_is_not_given_to_four():
+    """NCCL_GRAPH_FILE of a TP size breaks every other size on the same host."""
+    known = catalog.load([CASES.parents[1] / "catalog"])
+    known.campaigns["nccl"] |= {"environments": ["nccl-default", "nccl-graph-tp8"], "tp": [4, 8]}
+    host = {"engine_builds": {"sglang": "sglang-0.5.23"}, "gpus": 8, "conditions": {"gpus": []}}
+    made = plan.make(known, {"campaign": "nccl"}, {"gpu1": host}, [])
+    given = {d["tp"]: set() for d in made["deployments"].values()}
+    for deployment in made["deployments"].values():
+        given[deployment["tp"]].add("NCCL_GRAPH_FILE" in deployment["environment"])
+    assert given == {4: {False}, 8: {False, True}}

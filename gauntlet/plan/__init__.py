@@ -26,6 +26,7 @@ from pathlib import Path
 
 from gauntlet.catalog import Catalog
 from gauntlet.errors import GauntletError
+from gauntlet.names import unknown
 from gauntlet.plan import selection as selections
 from gauntlet.plan import sharing, workload
 from gauntlet.plan.cells import Cells
@@ -34,14 +35,18 @@ from gauntlet.plan.estimate import Estimates, declared
 from gauntlet.plan.schedule import schedule
 from gauntlet.plan.table import table
 
+HOST = (
+    "engine_builds", "conditions", "gpus", "gpu_memory", "models", "store", "algorithms", "tuning",
+    "environment", "environment_by_tp", "engines",
+)  # fmt: skip
+
 
 def make(
     catalog: Catalog, selection: dict, hosts: dict[str, dict], attempts: list[dict], now: datetime | None = None
 ) -> dict:
     """The plan. GauntletError on a selector that is wrong, on a method that none of the models can have, and on
     attempts under other conditions when the selection does not say what to do with them."""
-    if not hosts:
-        raise GauntletError("there is no host to plan for; check --limit and the inventory")
+    _check(hosts)
     chosen = selections.read(selection, catalog)
     campaign = catalog.campaigns[chosen.campaign]
     cells = Cells(catalog, campaign)
@@ -113,6 +118,17 @@ def load(path: Path) -> dict:
 
 def utc_now() -> datetime:
     return datetime.now(UTC)
+
+
+def _check(hosts: dict[str, dict]) -> None:
+    if not hosts:
+        raise GauntletError("there is no host to plan for; check --limit and the inventory")
+    for name, host in hosts.items():
+        for key in host:
+            if key not in HOST:
+                raise GauntletError(f"{name}: {unknown('fact of a host', key, HOST)}")
+        if not isinstance(host.get("engine_builds"), dict):
+            raise GauntletError(f"{name} has no engine builds; set gauntlet_engine_builds in its inventory")
 
 
 def _costs(cells: Cells, offer: list) -> dict[sharing.Group, float]:

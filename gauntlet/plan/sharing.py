@@ -34,7 +34,7 @@ def split(
 def _classes(hosts: dict[str, dict], costs: dict[str, dict[Group, float]]) -> list[list[str]]:
     classes: dict[str, list[str]] = defaultdict(list)
     for name, host in sorted(hosts.items()):
-        alike = {key: value for key, value in host.items() if key not in ("store", "conditions_id")}
+        alike = {key: value for key, value in host.items() if key != "store"}
         observed = alike if host.get("conditions") else {**alike, "name": name}  # nothing known is equal to nothing
         classes[digest([observed, sorted(map(list, costs[name]))])].append(name)
     return list(classes.values())

@@ -136,9 +136,17 @@ def test_a_model_that_the_inventory_does_not_allow_is_said(lab):
         lab(hosts={"lab1": {**LAB, "models": ["kimi-k2.6"]}})
 
 
-def test_no_host_is_said(ours):
-    with pytest.raises(GauntletError, match="no host to plan for; check --limit"):
-        plan.make(ours, {"campaign": "lab"}, {}, [])
+@pytest.mark.parametrize(
+    ("hosts", "sentence"),
+    [
+        ({}, "no host to plan for; check --limit"),
+        ({"lab1": {}}, "lab1 has no engine builds; set gauntlet_engine_builds"),
+        ({"lab1": {**LAB, "condition": {}}}, "lab1: unknown fact of a host 'condition'; did you mean 'conditions'"),
+    ],
+)
+def test_a_host_that_cannot_be_planned_for_is_said(ours, hosts, sentence):
+    with pytest.raises(GauntletError, match=sentence):
+        plan.make(ours, {"campaign": "lab"}, hosts, [])
 
 
 # feasibility

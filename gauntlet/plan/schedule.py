@@ -31,6 +31,7 @@ def schedule(
     measured = Measured(attempts)
     todo: dict[str, dict[Start, list[dict]]] = {}
     conflicts: list[dict] = []
+    served: dict[str, None] = {}  # deployments with a cell that can be measured here, today or ever
 
     def leave(cell: dict, state: str, reason: str) -> None:
         counts[state] += 1
@@ -51,6 +52,7 @@ def schedule(
             if verdict:
                 leave(cell, *verdict)
                 continue
+            served[deployment["name"]] = None
             for profile in campaign["tuning"] or [None]:
                 here = profile is None or profile == host.get("tuning")
                 done = measured.starts(cell, judged if here else None, profile)
@@ -70,7 +72,7 @@ def schedule(
         stop_on_other_conditions(name, today, conflicts)
     activations = _ordered(own, todo, plan["cells"])
     plan["hosts"][name] = {
-        "deployments": [c.deployment["name"] for c in own if c.verdict is None],
+        "deployments": list(served),
         "activations": activations,
         "estimate_s": sum(activation["estimate_s"] for activation in activations),
         "counts": counts,

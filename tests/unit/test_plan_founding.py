@@ -174,7 +174,8 @@ def test_a_server_starts_once_a_round_and_the_baseline_first_and_last(qwen):
         first.setdefault(the["tp"], the["method"])
     assert set(first.values()) == {"autoregressive"}
     assert {qwen["deployments"][a["deployment"]]["method"] for a in rounds[3]} == {"autoregressive"}
-    assert len(rounds[0]) == 23  # 24 deployments; ddtree-b64 on one card does not start
+    assert len(rounds[0]) == 23  # 24 deployments; ddtree-b64 on one card does not start, and is not even written
+    assert sorted(qwen["hosts"]["ct200"]["deployments"]) == sorted(a["deployment"] for a in rounds[0])
 
 
 def test_a_release_leaves_ddtree_unavailable_before_anything_starts(ours):

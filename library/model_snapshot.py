@@ -73,6 +73,10 @@ options:
     description: After staging, also measure how fast this host could copy at best.
     type: bool
     default: false
+  remember:
+    description: When all is right, remember the host as it is now, to be compared with after a reboot.
+    type: bool
+    default: false
   wait:
     description: Seconds to wait for another staging on the host.
     type: float
@@ -151,6 +155,7 @@ SPEC = {
     "evict": {"type": "bool", "default": False},
     "repair_store": {"type": "bool", "default": True},
     "ceiling": {"type": "bool", "default": False},
+    "remember": {"type": "bool", "default": False},
     "wait": {"type": "float", "default": 3600},
     "progress": {"type": "path"},
     "pushed": {"type": "dict", "default": {}},
@@ -189,7 +194,8 @@ def main():
         result["ceiling"] = (
             staging.ceiling(result, mount, places.store, options) if asked["ceiling"] and changes else None
         )
-        if asked["state"] == "present" and changes:
+        right = all(line["state"] in ("right", "staged") for line in result["snapshots"])
+        if asked["remember"] and right and not module.check_mode:
             hoststate.set_seen(restage.facts(Path(asked["results"])))
     except GauntletError as error:
         module.fail_json(msg=str(error))

@@ -231,10 +231,11 @@ def said(result: dict) -> str:
 
 
 def verified(weights: list[dict], mount: Shelf, places: Places, options: Options) -> dict:
-    """Looks and changes nothing: memory and store, by hash -> as `present`; states right, missing or damaged."""
+    """Looks at memory and store and changes nothing -> as `present`; states right, missing or damaged."""
     reports = []
     for w in weights:
-        memory, store = (inspect(shelf, w, options, deep=True) for shelf in (mount, places.store))
+        deep = options.verify == "always"
+        memory, store = (inspect(shelf, w, options, deep=deep) for shelf in (mount, places.store))
         why = [
             f"{where}: {'nothing there' if bad is None else _wrong(bad) or 'right'}"
             for where, bad in (("memory", memory), ("store", store))

@@ -67,13 +67,16 @@ def apply(host: Host, specs: list[dict], check: bool = False, simulated: bool = 
             tell(host, to_read_anew)
             _read_back(wanted, change)
         record.keep_only(now)
-        record.simulated = sorted(s.name for s in wanted if simulated and _touches_the_machine(s, now[s.name]))
+        record.simulated = sorted(s.name for s in wanted if simulated and _touches_the_machine(s, record))
         record.save(change)
     return change
 
 
-def _touches_the_machine(setting: Setting, found: dict) -> bool:
-    return setting.spec["where"] == "hypervisor" and any(isinstance(value, str) for value in found.values())
+def _touches_the_machine(setting: Setting, record: Record) -> bool:
+    """A value that was as wanted before anybody came is nobody's doing."""
+    originals = record.settings[setting.name]["originals"]
+    moved = any(not setting.holds(target, original["value"]) for target, original in originals.items())
+    return setting.spec["where"] == "hypervisor" and moved
 
 
 def set_again(host: Host, specs: list[dict], simulated: bool) -> Change:

@@ -348,11 +348,12 @@ def test_two_settings_of_one_target_are_refused(host):
 
 
 def test_what_stands_for_a_machine_in_a_container_is_recorded_as_simulated(host):
-    """Results of a test host carry the names of everything that was not real."""
+    """Results of a test host name all that was not a machine's own; a value that was right before is."""
     host.write("/run/systemd/container", "systemd-nspawn\n")
     guest = setting("remove-ipc", "systemd", "no", where="guest", daemon="logind", key="RemoveIPC")
     missing = setting("gone", "sysctl", 1, key="no.such_key")
-    tuning.apply(host, [NUMA, READS, guest, missing], simulated=True)
+    already = setting("swappiness", "sysctl", 60, key="vm.swappiness")
+    tuning.apply(host, [NUMA, READS, guest, missing, already], simulated=True)
     assert record.Record(host).simulated == ["numa-balancing", "reads"]
 
 

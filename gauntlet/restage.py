@@ -113,13 +113,13 @@ def assess(seen: dict, home: dict) -> dict:
     "settings_lost": bool}.
 
     `home`: what the controller adds, {"attempts": int, "unfinished": {campaign: cells still to measure},
-    "settings": {"profile", "faults"} as read, or {}}.
+    "settings": {"profile", "faults"} as read, or {}, "staged_by": the machine that stages for this container, or ""}.
     """
     rebooted, boot = _boot(seen["boot"])
     rows, needs, refused = [boot], [], []
     rows.append(_memory_row(seen["memory"], needs))
     for w in seen["weights"]:
-        rows += _weights_rows(w, needs, refused)
+        rows += _weights_rows(w, home["staged_by"], needs, refused)
     for build, there in seen["builds"].items():
         rows.append([f"engine build {build}", "there" if there else "lost", ""])
         if not there:
@@ -166,13 +166,15 @@ def _memory_row(memory: dict, needs: list[str]) -> list[str]:
     return ["tmpfs", "mounted", f"{space.human(memory['size'])}, free {space.human(memory['free'])}"]
 
 
-def _weights_rows(w: dict, needs: list[str], refused: list[str]) -> list[list[str]]:
+def _weights_rows(w: dict, staged_by: str, needs: list[str], refused: list[str]) -> list[list[str]]:
     name = f"{' and '.join(w['roles'])} {w['id']}"
-    rows = [[f"{name} in memory", *_state(w["memory"])], [f"{name} in the store", *_state(w["store"])]]
-    rows += [[f"{name} elsewhere", source, said] for source, said in w["else"].items()]
+    rows = [[f"{name} in memory", *_state(w["memory"])]]
+    rows.append([f"{name} in the store", *([f"on {staged_by}", ""] if staged_by else _state(w["store"]))])
+    if not staged_by:
+        rows += [[f"{name} elsewhere", source, said] for source, said in w["else"].items()]
     if w["memory"] != {}:
         needs.append(f"stage {w['id']} ({space.human(w['bytes'])})")
-        if w["store"]:
+        if w["store"] and not staged_by:
             refused.append(f"the store of {w['id']} is damaged: {_state(w['store'])[1]}; site.yml has it anew")
     return rows
 

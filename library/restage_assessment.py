@@ -26,6 +26,10 @@ options:
     description: The folder on disk that outlives a reboot.
     type: path
     default: /var/lib/gauntlet/store
+  staged_by:
+    description: Inventory name of the machine that stages for this container, and has the store; empty when none does.
+    type: str
+    default: ""
   caches:
     description: Hugging Face caches of the host, tried in order.
     type: list
@@ -113,6 +117,7 @@ SPEC = {
     "deployments": {"type": "list", "elements": "dict", "required": True},
     "mount": {"type": "path", "default": "/srv/gauntlet/models"},
     "store": {"type": "path", "default": "/var/lib/gauntlet/store"},
+    "staged_by": {"type": "str", "default": ""},
     "caches": {"type": "list", "elements": "path", "default": []},
     "peers": {"type": "list", "elements": "dict", "default": []},
     "hub": {"type": "dict"},
@@ -137,6 +142,7 @@ def main():
     asked = module.params
     options = Options(verify=asked["verify"], dry=True)
     home = {"attempts": asked["attempts_at_home"], "unfinished": asked["unfinished"], "settings": asked["settings"]}
+    home["staged_by"] = asked["staged_by"]
     try:
         places = sources.places(asked)
         seen = restage.observe(

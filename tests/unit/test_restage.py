@@ -32,7 +32,7 @@ def weights(memory, store, **more):
     return [{"id": "big", "roles": ["model"], "bytes": 52 * 10**9, "memory": memory, "store": store, "else": {}} | more]
 
 
-HOME = {"attempts": 3, "unfinished": {"main": 12}, "settings": {"profile": "tuned", "faults": []}}
+HOME = {"attempts": 3, "unfinished": {"main": 12}, "settings": {"profile": "tuned", "faults": []}, "staged_by": ""}
 
 
 def assess(home=HOME, **changes):
@@ -80,6 +80,13 @@ def test_a_lost_store_says_what_the_other_sources_have():
     assert row(result, "model big in the store")[1] == "lost"
     assert ["model big elsewhere", "hub", "55.6 GB in 15 files"] in result["rows"]
     assert row(result, "drafter small in memory")[1] == "right"
+
+
+def test_a_container_leaves_the_store_to_its_machine():
+    """It has no store of its own: that nothing is there is no loss."""
+    result = assess(HOME | {"staged_by": "pve1"}, weights=weights(None, None))
+    assert row(result, "model big in the store")[1] == "on pve1"
+    assert (result["needs"], result["refused"]) == (["stage big (52.0 GB)"], [])
 
 
 def test_a_results_disk_that_is_not_mounted_is_refused():

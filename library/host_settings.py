@@ -8,7 +8,8 @@ description:
   - Sets every wanted setting, reads it back, and writes what keeps it over a reboot, in one run.
   - Before the first change of a target its value is recorded on the host; I(state=absent) brings all of them back.
   - What a host refuses, or does not have, is reported by name and the others are set.
-  - An action plugin of the same name fills I(settings) from the catalog and the inventory.
+  - An action plugin of the same name fills I(settings). It takes I(catalog), a list of folders, and I(choices), what
+    the inventory chooses by name; with I(show), C(table) or C(json), it prints the report and fails on faults.
 options:
   state:
     description: C(verified) changes nothing and needs nothing on the host.

@@ -217,7 +217,7 @@ class Systemd(Setting):
 
     def found(self):
         key = self.spec["key"]
-        if not self.host.exists("/run/systemd/system"):
+        if not self._runs():
             return {key: Absent("systemd does not run here")}
         if self.spec["daemon"] == "manager":
             answer = self.host.command("systemctl", "show", f"--property={key}")
@@ -233,7 +233,11 @@ class Systemd(Setting):
         """Its file is written with the others; the daemon is told to read it."""
 
     def files(self):
-        return {self.file: [f"[{self.DAEMONS[self.spec['daemon']][1]}]", f"{self.spec['key']}={self.spec['wanted']}"]}
+        section = f"[{self.DAEMONS[self.spec['daemon']][1]}]"
+        return {self.file: [section, f"{self.spec['key']}={self.spec['wanted']}"]} if self._runs() else {}
+
+    def _runs(self) -> bool:
+        return self.host.exists("/run/systemd/system")
 
     def kept(self, target):
         line = f"{target}={self.spec['wanted']}"

@@ -571,6 +571,7 @@ def test_what_systemd_runs_with_is_asked_of_systemd(tmp_path, daemon, key, progr
     host = FakeHost(tmp_path)
     wanted = {"daemon": daemon, "key": key, "where": "guest"}
     assert look(host, "systemd", "x", **wanted)[key]["why"] == "systemd does not run here"
+    assert not tuning.apply(host, [setting("it", "systemd", "x", **wanted)]).files
     (tmp_path / "run/systemd/system").mkdir(parents=True)
     assert look(host, "systemd", "x", **wanted)[key]["verdict"] == "cannot be read here"
     host.program(program, f"echo '{answer}'")

@@ -49,11 +49,12 @@ class ActionModule(ActionBase):
 
     def _shown(self, show, name, result):
         if show == "json":
-            keys = ("profile", "faults", "simulated", "report")
+            keys = ("profile", "faults", "simulated", "restrictions", "report")
             display.display(json.dumps({"host": name, **{key: result[key] for key in keys}}))
         else:
             simulated = f"; simulated: {', '.join(result['simulated'])}" if result["simulated"] else ""
-            display.display(f"\n{name}: tuning profile {result['profile']}{simulated}\n\n{result['table']}\n")
+            lines = [f"\n{name}: tuning profile {result['profile']}{simulated}", *result["restrictions"]]
+            display.display("\n".join([*lines, "", result["table"], ""]))
         if not result["faults"]:
             return {"changed": False, "profile": result["profile"]}
         return {"changed": False, "failed": True, "msg": "\n".join(["not as wanted:", *result["faults"]])}

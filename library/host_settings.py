@@ -83,6 +83,11 @@ faults:
   returned: always
   type: list
   elements: str
+restrictions:
+  description: File systems that are mounted read-only or noexec where that will stand in the way.
+  returned: always
+  type: list
+  elements: str
 simulated:
   description: Settings that stand for a machine's and were set in a container.
   returned: always
@@ -91,7 +96,7 @@ simulated:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gauntlet_host import boot, table, tuning, verify  # noqa: F401 - boot goes along
+from ansible.module_utils.gauntlet_host import boot, place, table, tuning, verify  # noqa: F401 - boot goes along
 from ansible.module_utils.gauntlet_host.files import LIBEXEC
 from ansible.module_utils.gauntlet_host.host import Host, HostError
 from ansible.module_utils.gauntlet_host.record import Record
@@ -126,6 +131,7 @@ def main():
             profile=verify.profile(host),
             faults=verify.faults(host, report, asked["hypervisor"]),
             simulated=Record(host).simulated,
+            restrictions=place.restrictions(host),
         )
     except HostError as error:
         module.fail_json(msg=str(error))

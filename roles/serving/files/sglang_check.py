@@ -12,6 +12,7 @@ Each command line is resolved in a forked child, since SGLang resolves a record 
 
 import argparse
 import contextlib
+import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.metadata
@@ -177,12 +178,21 @@ def algorithms():
     return sorted(names - {"NONE"})
 
 
+def import_ahead():
+    """What every resolution imports, once in the parent instead of in each child."""
+    for name in ("sglang.srt.configs.model_config", "sglang.srt.utils.hf_transformers_utils",
+                 "sglang.srt.entrypoints.openai.protocol", "sglang.srt.arg_groups.pipeline"):  # fmt: skip
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
 def main():
     request = json.load(sys.stdin)
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever the imports print is not the answer
     if request.get("pretend"):
         pretend(request["pretend"])
+    import_ahead()
     answer = {"version": importlib.metadata.version("sglang"), "flags": flags(), "algorithms": algorithms()}
     answer["deployments"] = {
         one["name"]: in_child(one["argv"], one.get("environment") or {}) for one in request["deployments"]

@@ -1,0 +1,216 @@
+"""SGLang's unit, env file, readiness and stop on a real systemd, with the scripted engine in SGLang's place.
+
+What a GPU would show is in the recordings; here it is the machinery around the engine that must hold: what is refused
+and in which words, what is named when a start fails, and that stopped means stopped.
+"""
+
+import base64
+import json
+import re
+import struct
+
+import pytest
+
+from .runner import ROOT, Lab
+
+pytestmark = pytest.mark.lab
+
+HOST = "labserve"
+UNIT = "sglang@{}.service"
+TARGET = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 1024, "num_hidden_layers": 8,
+    "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 64, "max_position_embeddings": 8192,
+    "vocab_size": 32000,
+}  # fmt: skip
+DRAFTER = {**TARGET, "architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 1, "draft_vocab_size": 32000}
+
+
+def safetensors():
+    header = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    return struct.pack("<Q", len(header)) + header + b"\0" * 4
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory):
+    lab = Lab(HOST, tmp_path_factory.mktemp("serving"))
+    lab.play("playbooks/lab.yml", lab_state="absent").ok()
+    lab.play("playbooks/lab.yml").ok()
+    for role, config in (("model", TARGET), ("drafter", DRAFTER)):
+        lab.ssh(f"mkdir -p /opt/stand-in/{role}")
+        for name, data in (("config.json", json.dumps(config).encode()), ("model.safetensors", safetensors())):
+            lab.ssh(f"echo {base64.b64encode(data).decode()} | base64 -d > /opt/stand-in/{role}/{name}")
+    lab.play("site.yml").ok()
+    yield lab
+    lab.play("playbooks/lab.yml", lab_state="absent").ok()
+
+
+def deployments(lab):
+    """{method: name}"""
+    names = lab.ssh("ls /etc/gauntlet/deployments").split()
+    return {name.split(".")[1]: name.removesuffix(".env") for name in names}
+
+
+def test_a_second_run_changes_nothing(host):
+    host.play("site.yml").unchanged()
+
+
+def test_the_env_file_is_the_catalogs_eagle3_under_sglangs_names(host):
+    text = host.ssh(f"cat /etc/gauntlet/deployments/{deployments(host)['eagle3']}.env")
+    for words in (
+        "--speculative-algorithm EAGLE3", "--speculative-num-steps 3", "--speculative-eagle-topk 1",
+        "--speculative-num-draft-tokens 4", "--speculative-draft-model-path /srv/gauntlet/models/stand-in-eagle3",
+        "--model-path /srv/gauntlet/models/stand-in", "--host 127.0.0.1", "CUDA_VISIBLE_DEVICES=0", "HF_HUB_OFFLINE=1",
+    ):  # fmt: skip
+        assert words in text
+
+
+def test_systemd_has_nothing_against_the_units(host):
+    said = host.ssh("systemd-analyze verify /etc/systemd/system/sglang@.service 2>&1 || true", check=False)
+    assert not [line for line in said.splitlines() if "sglang@" in line], said
+
+
+def test_the_exposure_is_small(host):
+    name = deployments(host)["eagle3"]
+    said = host.ssh(f"systemd-analyze security --no-pager {UNIT.format(name)} | tail -1")
+    assert float(re.search(r"(\d+\.\d+)", said)[1]) <= 4.0, said
+
+
+def test_systemd_reads_an_env_file_as_the_launcher_does(host):
+    """EnvironmentFile= and `read_env`, the reader where there is no systemd, give the same command."""
+    name = deployments(host)["eagle3"]
+    by_systemd = host.ssh(
+        f"systemd-run --quiet --wait --pipe -p EnvironmentFile=/etc/gauntlet/deployments/{name}.env "
+        "sh -c 'printf %s \"$GAUNTLET_COMMAND\"'"
+    )
+    code = (
+        "from gauntlet.engines import read_env; "
+        f'print(read_env(open("/etc/gauntlet/deployments/{name}.env").read())["GAUNTLET_COMMAND"], end="")'
+    )
+    assert by_systemd == host.ssh(f"/opt/gauntlet/agent/bin/python -c '{code}'")
+
+
+def test_the_literal_command(host):
+    """ansible-playbook bench.yml -e method=eagle3"""
+    run = host.play("bench.yml", method="eagle3").ok()
+    assert "eagle3" in run.output
+    cells = [json.loads(path.read_text()) for path in (host.results / HOST).glob("[!.]*/[!.]*/cell.json")]
+    assert {cell["method"] for cell in cells} == {"autoregressive", "eagle3"}
+    for cell in cells:
+        assert cell["simulated"] == ["scripted engine"], "nobody may take it for a measurement"
+        assert cell["invocation"]["unit"].startswith("sglang@stand-in.")
+        assert cell["summary"]["completed"] == cell["summary"]["requests"] > 0
+    drafting = next(cell for cell in cells if cell["method"] == "eagle3")
+    assert drafting["summary"]["acceptance_length"] > 1
+    assert host.ssh("systemctl list-units --plain --no-legend 'sglang@*'") == ""
+
+
+def test_without_the_manifest_nothing_is_served_and_the_journal_says_why(host):
+    name = deployments(host)["eagle3"]
+    host.ssh("mv /srv/gauntlet/models/stand-in-eagle3/.gauntlet-manifest.json /root/m")
+    try:
+        host.ssh(f"systemctl start {UNIT.format(name)}; sleep 2", check=False)
+        state = host.ssh(f"systemctl show -p ActiveState,ExecMainStatus,NRestarts --value {UNIT.format(name)}")
+        assert state.split() == ["78", "0", "failed"] or set(state.split()) == {"78", "0", "failed"}
+        said = host.ssh(f"journalctl -u {UNIT.format(name)} -n 20 --no-pager -o cat")
+        assert "the drafter is not staged" in said and "restage.yml" in said
+    finally:
+        host.ssh("mv /root/m /srv/gauntlet/models/stand-in-eagle3/.gauntlet-manifest.json")
+        host.ssh(f"systemctl reset-failed {UNIT.format(name)}", check=False)
+
+
+PLAY = """
+- hosts: {host}
+  gather_facts: false
+  vars:
+    ansible_python_interpreter: /opt/gauntlet/agent/bin/python
+  tasks:
+    - serving_deployment:
+        deployment: {deployment}
+        port: 30000
+        timeout: {timeout}
+        state: {state}
+        catalog: ["{root}/catalog"]
+"""
+
+
+def deploy(lab, method, state, timeout=30):
+    deployment = {"name": deployments(lab)[method], "engine": "sglang", "engine_build": "sglang-0.5.23-scripted"}
+    play = lab.folder / f"{state}.yml"
+    play.write_text(PLAY.format(host=HOST, deployment=json.dumps(deployment), state=state, timeout=timeout, root=ROOT))
+    return lab.play(str(play))
+
+
+@pytest.fixture
+def broken(host):
+    """The unit's program replaced by another, through a drop-in, as a person would break it."""
+
+    def broken(script):
+        text = base64.b64encode(
+            f"[Service]\nExecStart=\nExecStart=/bin/sh -c '{script}'\nRestart=no\n".encode()
+        ).decode()
+        host.ssh("mkdir -p /etc/systemd/system/sglang@.service.d")
+        host.ssh(
+            f"echo {text} | base64 -d > /etc/systemd/system/sglang@.service.d/broken.conf && systemctl daemon-reload"
+        )
+
+    yield broken
+    host.ssh(
+        "rm -r /etc/systemd/system/sglang@.service.d && systemctl daemon-reload; systemctl stop 'sglang@*'", check=False
+    )
+    host.ssh("systemctl reset-failed 'sglang@*'", check=False)
+
+
+def test_a_start_that_fails_is_named_by_its_cause_at_once(host, broken):
+    broken('echo "AssertionError: max_running_request is zero"; sleep 1; exit 1')
+    deploy(host, "eagle3", "ready", timeout=120).refused("verify states for all of max-running-requests")
+
+
+def test_an_unknown_failure_shows_its_last_lines_and_the_exit(host, broken):
+    broken('echo "something nobody has seen"; exit 3')
+    deploy(host, "eagle3", "ready").refused("exit status 3; no known cause[^|]*something nobody has seen")
+
+
+def test_a_server_that_never_answers_is_no_bare_timeout(host, broken):
+    broken("echo Load weight begin. avail mem=1 GB; exec sleep 600")
+    run = deploy(host, "eagle3", "ready", timeout=12).refused("loading weights, and the journal has said nothing")
+    assert "does not answer after" in "\n".join(run.failures)
+
+
+def test_a_taken_port_is_refused_by_pid_and_unit(host):
+    host.ssh("systemd-run --unit=squatter python3 -m http.server --bind 127.0.0.1 30000; sleep 1")
+    try:
+        deploy(host, "eagle3", "ready").refused(r"port 30000 is held by .*pid \d+.*of squatter.service")
+    finally:
+        host.ssh("systemctl stop squatter.service")
+
+
+def test_stopped_means_stopped(host, broken):
+    """Schedulers that ignore SIGTERM and left the process group go with their unit."""
+    broken('setsid sh -c "trap : TERM; while :; do sleep 1; done" & exec sleep 600')
+    host.ssh(f"systemctl start {UNIT.format(deployments(host)['eagle3'])}; sleep 1")
+    deploy(host, "eagle3", "stopped", timeout=90).ok()
+    assert host.ssh("pgrep -u gauntlet", check=False) == ""
+    deploy(host, "eagle3", "stopped").unchanged()
+
+
+def test_a_secret_reaches_the_service_and_nobody_else(host, tmp_path):
+    (tmp_path / "token").write_text("hf_not_a_real_token\n")
+    site = {"serving_secrets": {"hf_token": str(tmp_path / "token")}}
+    run = host.play("site.yml", **site).ok()
+    assert "hf_not_a_real_token" not in run.output
+    name = deployments(host)["eagle3"]
+    host.ssh(f"systemctl start {UNIT.format(name)}; sleep 2")
+    try:
+        pid = host.ssh(f"systemctl show -p MainPID --value {UNIT.format(name)}")
+        assert "HF_TOKEN=hf_not_a_real_token" in host.ssh(f"tr '\\0' '\\n' < /proc/{pid}/environ | grep HF_TOKEN")
+        for place in (f"systemctl show {UNIT.format(name)}", f"tr '\\0' ' ' < /proc/{pid}/cmdline",
+                      "cat /etc/gauntlet/deployments/*.env", "cat /etc/systemd/system/sglang@.service",
+                      "journalctl -b"):  # fmt: skip
+            assert host.ssh(f"{place} | grep -c hf_not_a_real || true") == "0", place
+        assert host.ssh("stat -c %a /etc/gauntlet/secrets /etc/gauntlet/secrets/hf_token").split() == ["700", "400"]
+        assert host.ssh(
+            "setpriv --reuid=nobody --clear-groups cat /etc/gauntlet/secrets/hf_token 2>&1 || true"
+        ).endswith("Permission denied")
+    finally:
+        host.ssh(f"systemctl stop {UNIT.format(name)}")
+    host.play("site.yml", **site).unchanged()

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from analysis import doubts, statistics, study, wording
+from analysis.cell import Cell
+from analysis.comparison import Comparison
 from analysis.grouping import groups
-from analysis.study import Cell, Comparison
 from analysis.terminal import aligned, wrapped
 from analysis.tree import Results, read
 from gauntlet import identity

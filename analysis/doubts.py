@@ -14,7 +14,8 @@ from analysis.tree import chunks_of
 from gauntlet.validity import contradictions
 
 if TYPE_CHECKING:
-    from analysis.study import Cell, Comparison
+    from analysis.cell import Cell
+    from analysis.comparison import Comparison
 
 POOL_MARGIN = 1.1  # a pool below 1.1 × the working set evicts: pages are rounded up, outputs grow while others wait
 HIT_DROP = 0.2  # fewer hits by this share of all prompt tokens: the prefix cache stopped working
@@ -34,7 +35,7 @@ def figures(cell: Cell) -> dict:
         "e2e_ms": {"mean": 1000 * float(cell.figures["seconds"].sum()) / requests},
         "completion_tokens": tokens,
         "tokens_per_request": tokens / requests,
-        "expected_tokens": float(cell.figures["expected_tokens"].sum()) / requests if full else None,
+        "expected_tokens": round(cell.figures["expected_tokens"].sum() / requests) if full else None,
         "kv_pool_tokens": _known(_server(cell, "max_total_num_tokens")),
         "working_set_tokens": cell.concurrency * (prompts + tokens) / requests,
         "hit_rate": float(cell.figures["cached_tokens"].sum()) / prompts if prompts else None,

@@ -6,10 +6,12 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from analysis.cell import Cell
+from analysis.comparison import Comparison
 from analysis.findings import Findings, context_sweeps, families
 from analysis.grouping import groups, natural
 from analysis.statistics import Estimate
-from analysis.study import Cell, Comparison, Study
+from analysis.study import Study
 from analysis.tables import tp_sweeps
 
 MANY_PANELS = 8

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from analysis import statistics
+from analysis.cell import Cell
+from analysis.comparison import Comparison
 from analysis.grouping import groups
 from analysis.statistics import Estimate
-from analysis.study import Cell, Comparison, Drift, Study
+from analysis.study import Drift, Study
 from analysis.wording import listed, times
 
 MIN_SPLIT_PROMPTS = 8  # half of them choose the budget, the other half report it

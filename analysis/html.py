@@ -7,10 +7,11 @@ from pathlib import Path
 import jinja2
 
 from analysis import statistics
+from analysis.cell import Cell
 from analysis.figures import Figure
 from analysis.findings import Findings, drift_sentence
 from analysis.statistics import Estimate
-from analysis.study import SYNTHETIC, Cell, Study
+from analysis.study import SYNTHETIC, Study
 from analysis.tables import Table
 from analysis.wording import listed, plural
 

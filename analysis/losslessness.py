@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from analysis.study import Cell, Comparison
+from analysis.cell import Cell
+from analysis.comparison import Comparison
 from analysis.tree import requests_of
 from gauntlet import lossless
 

@@ -7,11 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from analysis import wording
+from analysis.cell import Cell
+from analysis.comparison import Comparison
 from analysis.findings import Findings
 from analysis.grouping import groups
 from analysis.losslessness import divergence
 from analysis.statistics import Estimate
-from analysis.study import Cell, Comparison, Study
+from analysis.study import Study
 
 P90_FROM, P99_FROM = 10, 100  # requests below which that percentile is one of the largest values and nothing else
 

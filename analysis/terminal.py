@@ -3,8 +3,10 @@
 import textwrap
 
 from analysis import wording
+from analysis.cell import Cell
+from analysis.comparison import Comparison
 from analysis.statistics import Estimate
-from analysis.study import Cell, Comparison, Study
+from analysis.study import Study
 from analysis.tables import speedup_of
 
 WIDTH = 100

@@ -1,6 +1,7 @@
 """Who listens on a TCP port of this host: from /proc, so that nothing needs to be installed."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 LISTEN = "0A"
@@ -26,16 +27,18 @@ def listeners(port: int, proc: Path = Path("/proc")) -> list[int] | None:
     if not inodes:
         return None
     wanted = {f"socket:[{inode}]" for inode in inodes}
-    found = []
-    for process in proc.iterdir():
-        if process.name.isdigit():
-            try:
-                links = {os.readlink(link) for link in (process / "fd").iterdir()}
-            except OSError:
-                continue
-            if wanted & links:
-                found.append(int(process.name))
-    return sorted(found)
+    processes = [process for process in proc.iterdir() if process.name.isdigit()]
+    return sorted(int(process.name) for process in processes if wanted & _open_files(process))
+
+
+def _open_files(process: Path) -> set[str]:
+    """What its descriptors are; one that closes while it is read was not a listener that stays."""
+    found = set()
+    with suppress(OSError):
+        for link in (process / "fd").iterdir():
+            with suppress(OSError):
+                found.add(os.readlink(link))
+    return found
 
 
 def describe(pid: int, proc: Path = Path("/proc")) -> str:

@@ -50,6 +50,8 @@ class ActionModule(ActionBase):
             for report in result.get("snapshots", []):
                 if report["id"] in said:
                     report["why"] = [*said[report["id"]], *report["why"]]
+        for line in staging.sentences(result):
+            display.display(line)
         return result
 
     def _there(self, python):

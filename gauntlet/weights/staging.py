@@ -230,6 +230,22 @@ def said(result: dict) -> str:
     return f"{sentence}; a plain parallel copy, {space.human(rate)}/s here, would take {size / rate:.1f} s"
 
 
+def sentences(result: dict) -> list[str]:
+    """What a person is to be told of a result: where bytes came from, what was wrong, what is not needed."""
+    told = []
+    for line in result.get("snapshots", []):
+        if line["state"] in ("staged", "would_stage"):
+            verb = "staged" if line["state"] == "staged" else "would be staged"
+            told.append(f"{line['id']}: {verb}, {space.human(line['bytes'])} from {line['source']}")
+        told += [f"{line['id']}: {name} was wrong: {why}" for name, why in sorted(line["wrong"].items())]
+        told += [f"{line['id']}: {name} had mode {mode}" for name, mode in sorted(line.get("modes", {}).items())]
+        told += [f"{line['id']}: {note}" for note in line["notes"]]
+    kept = {i: size for i, size in result.get("evictable", {}).items() if i not in result.get("evicted", {})}
+    told += [f"{i} is not needed by what is planned: -e evict=true frees {space.human(kept[i])}" for i in sorted(kept)]
+    told += [f"{i} is freed: {space.human(size)}" for i, size in sorted(result.get("evicted", {}).items())]
+    return told
+
+
 def verified(weights: list[dict], mount: Shelf, places: Places, options: Options) -> dict:
     """Looks at memory and store and changes nothing -> as `present`; states right, missing or damaged."""
     reports = []

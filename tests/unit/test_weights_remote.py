@@ -8,6 +8,7 @@ import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import huggingface_hub.constants
 import pytest
 
 from gauntlet.errors import GauntletError
@@ -149,6 +150,25 @@ class TestHub:
         assert host.staged() is None
         assert host.present(hub=hub)["state"] == "staged"
         assert host.staged() == FILES["m.gguf"]
+
+    def test_a_download_that_was_cut_is_taken_up_where_it_ended(self, host, hub, monkeypatch):
+        """55 GB over a line that drops must not begin again: the second request asks for the rest."""
+
+        def cut(self, data, headers):
+            self.send_response(200)
+            for key, value in ({"Content-Length": str(len(data))} | headers).items():
+                self.send_header(key, value)
+            self.end_headers()
+            self.wfile.write(data[:200_000])
+            self.wfile.flush()
+            self.connection.close()
+
+        monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 1 << 16)
+        FakeHub.faults["m.gguf"] = cut
+        host.present(hub=hub)
+        assert host.staged() == FILES["m.gguf"]
+        ranges = [wanted for command, path, wanted, _ in FakeHub.asked if command == "GET" and path.endswith("m.gguf")]
+        assert ranges[0] is None and re.match(r"bytes=[1-9]\d*-", ranges[1])
 
     def test_unreachable_says_what_is_missing_and_where_else_it_could_come_from(self, host):
         hub = Hub(endpoint="http://127.0.0.1:9")

@@ -328,6 +328,19 @@ class TestWheel:
         assert host.only(WHEEL)[0] is False
 
 
+def test_a_person_is_told_where_bytes_came_from_and_what_was_wrong(host):
+    weights = host.folder()
+    assert staging.sentences(host.present(weights, dry=True)) == ["tiny: would be staged, 1.9 kB from folder"]
+    host.present(weights)
+    flip(host.mount.path("tiny") / SHARD)
+    staged, wrong = staging.sentences(host.present(weights))
+    assert staged == f"tiny: staged, {len(MODEL[SHARD])} B from store"
+    assert wrong.startswith(f"tiny: {SHARD} was wrong: blake3 is")
+    assert staging.sentences(host.present(weights)) == []
+    assert staging.sentences(host.present())[0].startswith("tiny is not needed by what is planned: -e evict=true frees")
+    assert staging.sentences(host.present(evict=True))[0].startswith("tiny is freed")
+
+
 def test_what_no_plan_needs_is_named_and_freed_only_when_asked(host):
     weights = host.folder()
     host.present(weights | {"id": "old"})

@@ -1,0 +1,143 @@
+"""Weights on a real host: what is lost is had again or named, damage is never served, a killed copy converges."""
+
+import base64
+import json
+import re
+
+import pytest
+
+from .runner import Lab
+
+pytestmark = pytest.mark.lab
+
+WEIGHTS = "smollm2-135m-q4_1"
+STAGED = f"/srv/gauntlet/models/{WEIGHTS}"
+STORE = f"/var/lib/gauntlet/store/{WEIGHTS}"
+AGENT = "/opt/gauntlet/agent/bin/python"
+
+
+def boot(name, folder):
+    lab = Lab(name, folder)
+    lab.play("playbooks/lab.yml", lab_state="absent").ok()
+    lab.play("playbooks/lab.yml").ok()
+    return lab
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory):
+    lab = boot("labstage", tmp_path_factory.mktemp("labstage"))
+    lab.play("site.yml").ok()
+    yield lab
+    lab.play("playbooks/lab.yml", lab_state="absent").ok()
+
+
+def test_restage_without_a_reboot_changes_nothing_and_says_so(host):
+    run = host.play("restage.yml").unchanged()
+    assert "not rebooted" in run.output
+    assert "nothing is missing: nothing is changed" in run.output
+
+
+def test_a_damaged_store_is_refused_by_name_and_nothing_is_served_from_it(host):
+    """After a reboot the disk is all there is; a person must hear that it fails before anything runs from it."""
+    unit = host.ssh("ls /etc/gauntlet/deployments | head -1").removesuffix(".env")
+    host.ssh(f"systemctl start llamacpp@{unit}")
+    host.ssh(f"printf X | dd of=$(ls {STORE}/*.gguf) bs=1 seek=7000000 conv=notrunc status=none")
+    host.reboot()
+    looked = host.play("restage.yml", "--check")
+    looked.refused(rf"the store of {WEIGHTS} is damaged: .*\.gguf \(blake3 is")
+    host.play("restage.yml").refused(rf"the store of {WEIGHTS} is damaged: .*\.gguf \(blake3 is")
+    assert host.ssh(f"ls {STAGED} 2>/dev/null || echo nothing") == "nothing"
+    assert host.ssh(f"systemctl is-active llamacpp@{unit} || true") == "inactive"
+    assert f"{host.host}: Weights are in memory" in host.play("site.yml").ok().changes
+
+
+def test_restage_brings_back_what_was_up_and_proves_it(host):
+    """The unit that was up when the host went down starts again, also after its store went with the reboot."""
+    host.ssh(f"rm -r {STORE}")
+    unit = host.ssh("ls /var/lib/gauntlet/active").removesuffix(".json")
+    host.reboot()
+    assert host.ssh(f"systemctl is-active {unit} || true") == "inactive"
+    run = host.play("restage.yml").ok()
+    assert re.search(rf"{WEIGHTS} in the store +lost", run.output)
+    said = " ".join(run.output.split())  # long lines are wrapped
+    assert re.search(r"copied and verified in [\d.]+ s; a plain parallel copy, .* would take", said)
+    assert host.ssh(f"systemctl is-active {unit}") == "active"
+    host.play("restage.yml").unchanged()
+
+
+def test_a_full_tmpfs_is_said_with_needed_and_free_before_the_first_byte(host):
+    host.ssh(f"systemctl stop 'llamacpp@*'; rm -r {STAGED}; head -c 100M /dev/zero >/srv/gauntlet/models/foreign")
+    host.play("site.yml").refused(rf"no room for {WEIGHTS}: needed 98\.4 MB, free \d+\.\d MB in /srv/gauntlet/models")
+    assert host.ssh("ls -A /srv/gauntlet/models") == "foreign", "and what is not ours is left where it is"
+    host.ssh("rm /srv/gauntlet/models/foreign")
+    host.play("site.yml").ok()
+
+
+def test_results_are_not_written_below_a_disk_that_is_not_mounted(host):
+    host.ssh("mkdir -p /var/lib/gauntlet/results; mount -t tmpfs results /var/lib/gauntlet/results")
+    host.play("site.yml").ok()
+    host.ssh("umount /var/lib/gauntlet/results; systemctl stop srv-gauntlet-models.mount")
+    host.play("restage.yml").refused("/var/lib/gauntlet/results is not mounted: results would land on /")
+    host.play("site.yml").ok()
+
+
+STAGE = """
+import sys
+from pathlib import Path
+from gauntlet.weights import staging
+from gauntlet.weights.options import Options
+from gauntlet.weights.shelf import Shelf
+from gauntlet.weights.sources import Places
+weights = {"id": "big", "format": "gguf", "entry": "big-00001-of-00002.gguf", "size_bytes": 0,
+           "source": {"kind": "hub", "repository": "acme/big", "revision": "main"}}
+mount = Shelf(Path("/run/memory"), memory=True)
+places = Places(Shelf(Path("/run/store"), memory=False), [Path("/run/hub")])
+line = staging.present([weights], mount, places, Options(jobs=1))["snapshots"][0]
+print(line["state"], ",".join(line["resumed"]))
+"""
+
+CACHE = """
+import hashlib, os
+from pathlib import Path
+base = Path("/run/hub/models--acme--big")
+snapshot = base / "snapshots" / ("9" * 40)
+for folder in (base / "blobs", base / "refs", snapshot, Path("/run/memory"), Path("/run/store")):
+    folder.mkdir(parents=True)
+(base / "refs/main").write_text("9" * 40)
+for name, size in (("big-00001-of-00002.gguf", 8 << 20), ("big-00002-of-00002.gguf", 400 << 20)):
+    data = b"GGUF" + os.urandom(1 << 20) * (size >> 20)
+    blob = base / "blobs" / hashlib.sha256(data).hexdigest()
+    blob.write_bytes(data)
+    (snapshot / name).symlink_to(f"../../blobs/{blob.name}")
+"""
+
+KILLED = f"""
+{AGENT} /run/stage.py & pid=$!
+until test -s /run/memory/.staging-big/big-00002-of-00002.gguf.part; do sleep 0.01; done
+sleep 0.15; kill -9 $pid; wait $pid; ls /run/memory
+"""
+
+
+def test_a_copy_killed_in_the_middle_shows_nothing_and_converges(host):
+    for name, text in (("stage.py", STAGE), ("cache.py", CACHE), ("killed.sh", KILLED)):
+        encoded = base64.b64encode(text.encode()).decode()
+        host.ssh(f"echo {encoded} | base64 -d >/run/{name}")
+    host.ssh(f"{AGENT} /run/cache.py")
+    assert host.ssh("bash /run/killed.sh 2>/dev/null") == "", "nothing is published by a copy that was killed"
+    assert host.ssh(f"{AGENT} /run/stage.py").split()[0] == "staged"
+    assert host.ssh("sha256sum <$(ls /run/memory/big/*2-of-00002.gguf)").split()[0] in host.ssh("ls /run/hub/*/blobs")
+    assert host.ssh(f"{AGENT} /run/stage.py") == "right"
+    host.ssh("rm -r /run/memory /run/store /run/hub")
+
+
+def test_another_host_is_asked_before_the_controller(host, tmp_path_factory):
+    """Two hosts and the link between them: the second never sees the controller's file."""
+    peer = boot("labpeer", tmp_path_factory.mktemp("labpeer"))
+    try:
+        run = peer.play("site.yml").ok()
+        assert "pushing" not in run.output
+        manifest = json.loads(peer.ssh(f"cat {STORE}/.gauntlet-manifest.json"))
+        assert manifest["files"] and manifest["verified"]
+        peer.play("site.yml").unchanged()
+    finally:
+        peer.play("playbooks/lab.yml", lab_state="absent").ok()

@@ -39,4 +39,6 @@ class ActionModule(ActionBase):
             display.display(f"{name}: {result['phase']} ({spent:.0f} s)")
             options["begin"] = False
             result = self._execute_module("serving_deployment", module_args=options, task_vars=task_vars)
+        for sentence in (result.get("memory") or {}).get("differs", []):
+            display.display(f"{options['deployment']['name']}: memory is not as predicted: {sentence}")
         return {**result, "changed": changed or result.get("changed", False)}

@@ -9,6 +9,7 @@ import time
 from gauntlet import diagnose, engines, hoststate, launch, memory, ports
 from gauntlet.diagnose import look
 from gauntlet.errors import GauntletError
+from gauntlet.preflight import run as preflight
 
 TAIL = 15
 PAUSE_S = 0.5
@@ -38,7 +39,7 @@ def begin(deployment: dict, port: int, manager, owner: str = "") -> bool:
 def poll(deployment: dict, port: int, manager, seconds: float, diagnoses: dict) -> dict:
     """Watches a starting unit for at most `seconds`.
 
-    {'ready': True, 'phase', 'completion', 'server', 'server_invocation', 'memory': figures that the server printed} or
+    {'ready': True, 'phase', 'completion', 'server', 'server_invocation', 'memory': see memory_of} or
     {'ready': False, 'phase': what it is doing, 'silent_s': since its last word, 'reason': why it does not answer}.
     Raises GauntletError with the cause as soon as the unit failed, or its ranks hang.
     """
@@ -55,12 +56,25 @@ def poll(deployment: dict, port: int, manager, seconds: float, diagnoses: dict) 
         else:
             lines = [text for _, text in manager.journal(unit, state["invocation"])]
             return {
-                "ready": True, "phase": "ready", "silent_s": 0.0, **answer, "memory": memory.figures(lines),
-                "server_invocation": invocation(state),
+                "ready": True, "phase": "ready", "silent_s": 0.0, **answer, "server_invocation": invocation(state),
+                "memory": memory_of(deployment["name"], lines),
             }  # fmt: skip
         if time.monotonic() >= until:
             return waiting(deployment, port, manager, state, diagnoses, reason)
         time.sleep(PAUSE_S)
+
+
+def memory_of(name: str, lines: list[str]) -> dict:
+    """{'printed', 'predicted': or None, 'differs': sentences on what is more than 5 % off}; {} for an engine that
+    prints no figures."""
+    if not (printed := memory.figures(lines)):
+        return {}
+    prediction = preflight.predicted(name)
+    return {
+        "printed": printed,
+        "predicted": prediction,
+        "differs": memory.compare(prediction, printed) if prediction else [],
+    }
 
 
 def waiting(deployment: dict, port: int, manager, state: dict, diagnoses: dict, reason: str) -> dict:

@@ -121,6 +121,12 @@ def _server(cell: dict, records: list[dict], limit: dict) -> Iterable[str]:
         yield "another start of the server answered before the end of the window"
 
 
+def _capped(cell: dict, records: list[dict], limit: dict) -> Iterable[str]:
+    cap = (cell.get("server") or {}).get("max_running_requests")
+    if cap is not None and cell["concurrency"] > cap:
+        yield f"the server runs {cap} requests at once, so of {cell['concurrency']} some waited for others"
+
+
 def _load(cell: dict, records: list[dict], limit: dict) -> Iterable[str]:
     reached = cell["client"]["load_reached"]
     if reached < limit["load_reached"]:
@@ -143,6 +149,7 @@ RULES: dict[str, Callable[[dict, list[dict], dict], Iterable[str]]] = {
     "clocks_throttled": _clocks,
     "warmup_not_converged": _warmup,
     "server_restarted": _server,
+    "server_capped": _capped,
     "load_not_reached": _load,
     "figures_disagree": _figures,
 }

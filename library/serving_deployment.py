@@ -89,7 +89,7 @@ server:
   type: dict
   returned: when ready
 memory:
-  description: Figures of memory that the server printed, see gauntlet.memory.figures.
+  description: What the server printed of its memory, what was predicted, and sentences on what is over 5 % off.
   type: dict
   returned: when ready
 server_invocation:

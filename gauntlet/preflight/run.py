@@ -47,8 +47,18 @@ def run(
         if gpu:
             own, predictions[deployment["name"]] = predict(deployment, configs, paths, gpu, build)
             found += own
+    if predictions:
+        cache.mkdir(parents=True, exist_ok=True)
+    for name, prediction in predictions.items():
+        (cache / f"{name}.prediction.json").write_text(json.dumps(prediction))
     asked = {name: {"version": one["version"], "algorithms": one["algorithms"]} for name, one in builds.items()}
     return {"findings": found, "predictions": predictions, "builds": asked}
+
+
+def predicted(name: str, cache: Path = CACHE) -> dict | None:
+    """The prediction that the last check made for a deployment, or None."""
+    text = read(cache / f"{name}.prediction.json")
+    return json.loads(text) if text else None
 
 
 def ask(

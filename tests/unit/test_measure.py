@@ -174,7 +174,7 @@ def test_throttled_clocks(tmp_path, engine, monkeypatch, bits):
 def test_every_code_is_raised_somewhere():
     """A rule without a fault that raises it is a rule that nobody has seen work."""
     shown = {*FAULTS, "server_restarted", "warmup_not_converged", "client_lag", "host_load_high", "load_not_reached"}
-    assert shown | {"clocks_throttled", "figures_disagree"} == set(RULES)
+    assert shown | {"clocks_throttled", "figures_disagree", "server_capped"} == set(RULES)
 
 
 def test_a_second_run_measures_nothing(tmp_path, engine):

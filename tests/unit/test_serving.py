@@ -23,6 +23,8 @@ DIAGNOSES = {
 }
 IDLE = {"active": False, "failed": False, "phase": "inactive (dead)", "pid": 0, "pids": [], "invocation": None,
         "result": "success", "exit": 0, "restarts": 0, "started": None, "unit": UNIT}  # fmt: skip
+FINAL = "max_total_num_tokens=1000, chunked_prefill_size=1, max_running_requests=4, context_len=2048"
+PRINTED = {"kv_tokens": 1000, "max_running_requests": 4, "context_length": 2048}
 UP = IDLE | {
     "active": True,
     "phase": "active (running)",
@@ -100,12 +102,20 @@ class TestBegin:
 class TestPoll:
     def test_ready_is_an_answer_and_says_which_start_gave_it(self, monkeypatch):
         answers(monkeypatch, " Paris")
-        final = "max_total_num_tokens=1000, chunked_prefill_size=1, max_running_requests=4, context_len=2048"
-        found = poll(Manager(UP, journal=[final]))
+        found = poll(Manager(UP, journal=[FINAL]))
         assert found["ready"] and found["completion"] == " Paris"
         assert found["server_invocation"] == {"id": "inv", "unit": UNIT, "started_utc": "2026-01-01T00:00:00Z",
                                               "exec_pid": 42}  # fmt: skip
-        assert found["memory"]["kv_tokens"] == 1000
+        assert found["memory"] == {"printed": PRINTED, "predicted": None, "differs": []}
+
+    def test_a_prediction_is_kept_beside_what_was_printed(self, monkeypatch):
+        """Both are stored; a difference over 5 % is said."""
+        answers(monkeypatch, "x")
+        prediction = {"kv_tokens": 1200, "slots": None, "max_running_requests": 4}
+        monkeypatch.setattr(serving.preflight, "predicted", lambda name: prediction)
+        found = poll(Manager(UP, journal=[FINAL]))["memory"]
+        assert found["predicted"] == prediction and found["printed"] == PRINTED
+        assert found["differs"] == ["KV tokens: 1200 predicted, 1000 printed by the server"]
 
     @pytest.mark.parametrize(
         ("lines", "phase"),

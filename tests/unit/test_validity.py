@@ -121,3 +121,11 @@ def test_a_cache_that_nobody_knows_is_not_cold():
     assert list(validity._cache(cell, [record], limits({})))
     assert not list(validity._cache(cell, [{**record, "cached_tokens": 3}], limits({})))
     assert not list(validity._cache({"cache": {"flushed": True}}, [record], limits({})))
+
+
+@pytest.mark.parametrize(("cap", "capped"), [(None, False), (4, False), (3, True)])
+def test_a_cap_that_the_server_only_knows_once_it_runs(cap, capped):
+    """Memory for states can cap requests below what was asked for; the declared number would hide it."""
+    cell = {"concurrency": 4, "server": {"max_running_requests": cap}}
+    said = list(validity.RULES["server_capped"](cell, [], {}))
+    assert said == (["the server runs 3 requests at once, so of 4 some waited for others"] if capped else [])

@@ -1,0 +1,47 @@
+"""The controller's part of model_snapshot: a progress line is shown once and whole, however the connection cuts it."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def action():
+    spec = importlib.util.spec_from_file_location("model_snapshot_action", ROOT / "action_plugins/model_snapshot.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def note(text):
+    return json.dumps({"event": "note", "what": text}) + "\n"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["pipe", "terminal"])
+def test_lines_are_shown_once_and_whole(action, end):
+    """A terminal turns line ends into two bytes, and a look may come while a line is being written."""
+    content = ""
+
+    def shell(command):
+        start = int(command.split("+")[1].split()[0]) - 1
+        return {"stdout": content[start:].replace("\n", end)}
+
+    watched = action.Watched("/progress", shell)
+    shown = []
+    whole = note("one") + note("two") + note("three")
+    for upto in (0, 10, len(note("one")), len(note("one")) + 5, len(whole) - 1, len(whole)):
+        content = whole[:upto]
+        shown += watched.news()
+    assert shown == ["one", "two", "three"]
+
+
+def test_a_host_without_the_agent_is_predicted(action):
+    """Check mode on a fresh host: the module cannot run there yet, and all of it is still to come."""
+    weights = {"id": "tiny", "size_bytes": 5, "source": {"kind": "wheel"}}
+    predicted = action._predicted({"weights": [weights]})
+    assert predicted["changed"] is True
+    assert predicted["snapshots"][0]["state"] == "would_stage"

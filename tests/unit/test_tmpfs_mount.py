@@ -1,0 +1,47 @@
+"""What the kernel says of a mount is compared with what the unit asks for: declared is not the same as mounted."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+OPTIONS = "rw,size=166396k,mode=755,huge=within_size,mpol=interleave:0-1,noswap"
+MOUNTINFO = f"""\
+22 28 0:20 / /proc rw,nosuid,nodev,noexec,relatime shared:5 - proc proc rw
+45 28 0:40 / /srv/gauntlet/models rw,nosuid,nodev,noexec,relatime shared:9 - tmpfs tmpfs {OPTIONS}
+46 28 8:1 / /srv/with\\040space rw,relatime shared:9 - ext4 /dev/sda1 rw
+"""
+
+
+@pytest.fixture(scope="module")
+def module():
+    spec = importlib.util.spec_from_file_location("tmpfs_mount", ROOT / "library/tmpfs_mount.py")
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+def test_mounts_are_found_by_their_point(module):
+    kind, options = module.mounted("/srv/gauntlet/models", MOUNTINFO)
+    assert kind == "tmpfs"
+    assert {"noswap", "huge=within_size", "mpol=interleave:0-1", "noexec"} <= options
+    assert module.mounted("/srv/with space", MOUNTINFO)[0] == "ext4"
+    assert module.mounted("/srv/gauntlet", MOUNTINFO) is None
+
+
+def test_what_a_remount_by_hand_changed_is_named(module):
+    _, options = module.mounted("/srv/gauntlet/models", MOUNTINFO)
+    wanted = ["huge=within_size", "mpol=interleave", "noswap"]
+    assert module.differences(options, wanted, 170389504, 170389504) == []
+    assert module.differences(options - {"noswap"}, wanted, 1, 2) == ["size is 1, should be 2", "noswap is not set"]
+
+
+@pytest.mark.parametrize(("said", "answer"), [("", None), ("mount: bad option\n", "mount: bad option")])
+def test_an_option_is_refused_in_the_kernels_own_words(module, monkeypatch, said, answer):
+    def run(command, **_):
+        assert command[:3] == ["unshare", "--mount", "--"], "the try must not be seen outside"
+        return type("Done", (), {"returncode": int(bool(said)), "stderr": said})
+
+    monkeypatch.setattr(module.subprocess, "run", run)
+    assert module.refusal("noswap") == answer

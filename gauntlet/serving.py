@@ -30,6 +30,10 @@ def begin(deployment: dict, port: int, manager, owner: str = "") -> bool:
         return False
     if held := look.port(port, manager):
         raise GauntletError(f"{held}, so {unit} is not started; stop that first (a unit with: systemctl stop UNIT)")
+    if "sglang" in (left := look.gpu(manager=manager)):  # other people's processes are theirs to judge
+        raise GauntletError(
+            f"{left}; {unit} is not started beside it: end it by its pid, or stop the unit it belongs to"
+        )
     if owner:
         hoststate.own(unit, owner)
     manager.start(unit)
@@ -123,7 +127,7 @@ def _with_a_look(found: dict, deployment: dict, port: int, manager, state: dict,
         if window := look.no_window(attempts):
             return f"{found['cause']}; {window}."
     shown = {
-        "gpu": lambda: look.gpu(own=state["pids"]),
+        "gpu": lambda: look.gpu(own=state["pids"], manager=manager),
         "port": lambda: look.port(int(found["groups"].get("port") or port), manager),
         "shm": look.shm,
     }.get(found["look"], str)()

@@ -76,10 +76,18 @@ def busy_gpus(percent: int = 90) -> list[int]:
     return [int(index) for index, utilization in rows if int(utilization) >= percent]
 
 
-def gpu(own: Iterable[int] = (), proc: Path = Path("/proc")) -> str:
-    processes = on_gpus()
-    parents = {one["pid"]: ports.parent(one["pid"], proc) for one in processes}
-    return leftovers(processes, parents, own)
+def gpu(own: Iterable[int] = (), manager=None, proc: Path = Path("/proc")) -> str:
+    """Leftovers on this host's GPUs; a process of a unit that is up is none, though systemd is its parent."""
+    processes = [one for one in on_gpus() if not _of_a_unit_that_is_up(one["pid"], manager)]
+    return leftovers(processes, {one["pid"]: ports.parent(one["pid"], proc) for one in processes}, own)
+
+
+def _of_a_unit_that_is_up(pid: int, manager) -> bool:
+    unit = manager.unit_of(pid) if manager else None
+    try:
+        return bool(unit) and manager.state(unit)["active"]
+    except GauntletError:  # a scope, or a unit that is gone
+        return False
 
 
 def unit_risks(text: str) -> list[str]:

@@ -93,6 +93,24 @@ class TestBegin:
         with pytest.raises(GauntletError, match=r"port 30000 is held by python \(pid 7, parent 1\) of other.service"):
             serving.begin(DEPLOYMENT, 30000, Manager(IDLE))
 
+    def test_schedulers_of_an_earlier_run_are_named_before_a_second_start(self, monkeypatch):
+        """Case 20: they hold the GPU, and /health of a server beside them has answered 200."""
+        monkeypatch.setattr(
+            look, "on_gpus", lambda: [{"pid": 7, "process": "sglang::scheduler_TP0", "memory": "9 MiB"}]
+        )
+        monkeypatch.setattr(ports, "parent", lambda pid, proc: 1)
+        manager = Manager(IDLE)
+        with pytest.raises(GauntletError, match=r"sglang::scheduler_TP0 \(pid 7, parent 1, 9 MiB\)"):
+            serving.begin(DEPLOYMENT, 30000, manager)
+        assert manager.did == []
+
+    def test_a_unit_that_is_up_left_nothing_behind(self, monkeypatch):
+        monkeypatch.setattr(
+            look, "on_gpus", lambda: [{"pid": 7, "process": "sglang::scheduler_TP0", "memory": "9 MiB"}]
+        )
+        monkeypatch.setattr(ports, "parent", lambda pid, proc: 1)
+        assert serving.begin(DEPLOYMENT, 30000, Manager(IDLE, UP))
+
     def test_an_owner_wants_a_start_of_its_own(self, monkeypatch):
         monkeypatch.setattr(hoststate, "owned", lambda owner: [])
         with pytest.raises(GauntletError, match="did not start it"):

@@ -15,6 +15,8 @@ import numpy as np
 from gauntlet import identity, timing
 
 MARK = "synthetic"
+# a name that tries to leave the place it is written in
+HARM = r"""</script><script>alert(1)</script> & "x" 'y' <b> \input{/etc/passwd} $a_b^c$ 100% #1 {~} ü 你 🙂"""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ import gc
 import itertools
 import multiprocessing
 import resource
+import socket
+import struct
 import sys
 import threading
 import time
@@ -22,10 +24,11 @@ from urllib3.connectionpool import HTTPConnectionPool
 from urllib3.exceptions import HTTPError
 
 from gauntlet.dialects.reading import Reading, loads, message_of
+from gauntlet.stream import dechunk, is_whole
 
 THREADS_A_PROCESS = 32
 KEEP_BYTES = 64 << 20
-READ_BYTES = 1 << 16
+READ_BYTES = 1 << 14
 CONNECT_TIMEOUT_S = 10
 READ_TIMEOUT_S = 600
 clock = time.monotonic
@@ -51,6 +54,7 @@ class Trace:
     connect_s: float | None = None
     ended: float = 0.0
     status: int | None = None
+    chunked: bool = False
     times: list[float] = field(default_factory=list)
     pieces: list[bytes] = field(default_factory=list)
     error: dict | None = None
@@ -107,19 +111,29 @@ class _Adapter(HTTPAdapter):
         self.poolmanager.pool_classes_by_scheme = {"http": _Pool}
 
 
+def session(dialect) -> requests.Session:
+    """A session that reads no environment: a proxy or a .netrc of the host is none of the measurement's."""
+    one = requests.Session()
+    one.trust_env = False
+    one.headers.clear()
+    one.headers.update({**dialect.headers, "Accept": "text/event-stream"})
+    one.mount("http://", _Adapter(pool_connections=1, pool_maxsize=1, max_retries=0))
+    return one
+
+
+def prepare(dialect, one: requests.Session, body: bytes | None) -> requests.PreparedRequest | None:
+    """The request, ready to be sent; None for a turn that is not known yet."""
+    if body is None:
+        return None
+    return one.prepare_request(requests.Request("POST", dialect.base_url + dialect.path, data=body))
+
+
 class Worker:
     """One session, one connection, one request at a time."""
 
-    def __init__(self, number: int, url: str, headers: dict):
-        self.number, self.url = number, url
-        self.session = requests.Session()
-        self.session.trust_env = False
-        self.session.headers.clear()
-        self.session.headers.update({**headers, "Accept": "text/event-stream"})
-        self.session.mount("http://", _Adapter(pool_connections=1, pool_maxsize=1, max_retries=0))
-
-    def prepare(self, body: bytes) -> requests.PreparedRequest:
-        return self.session.prepare_request(requests.Request("POST", self.url, data=body))
+    def __init__(self, number: int, dialect):
+        self.number, self.kept = number, False
+        self.session = session(dialect)
 
     def send(self, prepared: requests.PreparedRequest, scheduled: float) -> Trace:
         """Send, read to the end, stamp every read. A kept connection that the server closed is opened anew."""
@@ -128,11 +142,13 @@ class Worker:
             try:
                 self._send(prepared, trace)
             except (requests.ConnectionError, HTTPError, OSError) as error:
-                if again and trace.status is None and trace.connect_s is None and "Remote" in str(error):
+                kind = _kind(error)
+                if again and self.kept and trace.status is None and kind == "connection_lost":
                     trace.anomalies.append("reconnected")
                     continue
-                trace.error = {"kind": _kind(error), "message": str(error), "status": trace.status}
+                trace.error = {"kind": kind, "message": str(error), "status": trace.status}
             break
+        self.kept = trace.error is None
         trace.ended = trace.times[-1] if trace.times and trace.error is None else clock()
         return trace
 
@@ -140,14 +156,41 @@ class Worker:
         with self.session.send(
             prepared, stream=True, timeout=(CONNECT_TIMEOUT_S, READ_TIMEOUT_S), allow_redirects=False
         ) as answer:
-            raw, connection = answer.raw, getattr(answer.raw, "_connection", None)
+            connection = getattr(answer.raw, "_connection", None)
             if connection is not None:
                 trace.sent, trace.connect_s = connection.sent, connection.connect_s
             trace.status = answer.status_code
-            stamp, keep, read = trace.times.append, trace.pieces.append, raw.read1
-            while piece := read(READ_BYTES):
-                stamp(clock())
-                keep(piece)
+            trace.chunked = answer.raw._original_response.chunked
+            if trace.chunked:
+                _read_raw(answer.raw, trace)
+            else:
+                while piece := answer.raw.read1(READ_BYTES):
+                    trace.times.append(clock())
+                    trace.pieces.append(piece)
+
+
+def _read_raw(raw, trace: Trace) -> None:
+    """Read a chunked body as it comes off the socket; taking the chunks apart is parsing and comes later."""
+    original = raw._original_response
+    read, stamp, pieces = original.fp.read1, trace.times.append, trace.pieces
+    socket_ = original.fp.raw._sock
+    # the kernel's own timeout: Python's costs a second system call a read
+    socket_.settimeout(None)
+    socket_.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", READ_TIMEOUT_S, 0))
+    try:
+        while piece := read(READ_BYTES):
+            stamp(clock())
+            pieces.append(piece)
+            if piece.endswith(b"\n") and is_whole(pieces):
+                original.close()  # the answer; its connection is kept
+                raw.release_conn()
+                return
+            read = socket_.recv  # what came with the headers has been read
+    except BaseException:
+        raw.close()
+        raise
+    raw.close()
+    raise ConnectionResetError("the connection was closed in the middle of the answer")
 
 
 def _kind(error: Exception) -> str:
@@ -161,6 +204,7 @@ def _kind(error: Exception) -> str:
 
 def understand(dialect, trace: Trace):
     """Parse a finished trace; transport errors and refusals first."""
+    _take_apart(trace)
     if trace.status is not None and trace.status != 200 and trace.error is None:
         reading, body = Reading(), b"".join(trace.pieces)
         value = loads(body, Reading()) if body else None
@@ -174,6 +218,18 @@ def understand(dialect, trace: Trace):
     reading.anomalies = trace.anomalies + reading.anomalies
     trace.times, trace.pieces = [], []
     return reading
+
+
+def _take_apart(trace: Trace) -> None:
+    """Raw chunks to payload; of a body that broke off, what came whole."""
+    if not trace.chunked or not trace.pieces:
+        return
+    if trace.error is not None:
+        trace.times, trace.pieces = [*trace.times, trace.times[-1]], [*trace.pieces, b"\r\n0\r\n\r\n"]
+    try:
+        trace.times, trace.pieces = dechunk(trace.times, trace.pieces)
+    except ValueError:
+        trace.times, trace.pieces = [], []
 
 
 class _Shared:
@@ -205,7 +261,7 @@ def _work(worker: Worker, dialect, conversations, shared, prepared, think_s, kep
                 time.sleep(think_s)  # the person's, between two turns: nothing is measured
             if ask.then is not None:
                 ask = ask.then(readings)
-                request = worker.prepare(ask.body)
+                request = prepare(dialect, worker.session, ask.body)
             else:
                 request = prepared[number][turn]
             if turn and (think_s or turns[turn].then is not None):
@@ -229,9 +285,8 @@ def _read(dialect, answers: list[Answer]) -> list[Answer]:
     return answers
 
 
-def _process(numbers: Sequence[int], dialect, conversations, shared, think_s: float) -> tuple[list, float]:
-    workers = [Worker(number, dialect.base_url + dialect.path, dialect.headers) for number in numbers]
-    prepared = [[ask.body and workers[0].prepare(ask.body) for ask in turns] for turns in conversations]
+def _process(numbers: Sequence[int], dialect, conversations, shared, prepared, think_s: float) -> tuple[list, float]:
+    workers = [Worker(number, dialect) for number in numbers]
     kept, answers = [0], []
     threads = [
         threading.Thread(target=_work, args=(w, dialect, conversations, shared, prepared, think_s, kept, answers))
@@ -263,8 +318,8 @@ def _cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _child(pipe, numbers, dialect, conversations, shared, done, think_s) -> None:
-    answers, cpu_s = _process(numbers, dialect, conversations, shared, think_s)
+def _child(pipe, numbers, dialect, conversations, shared, prepared, think_s, done) -> None:
+    answers, cpu_s = _process(numbers, dialect, conversations, shared, prepared, think_s)
     done.wait()  # parse only when every process is out of the window
     pipe.send((_read(dialect, answers), cpu_s))
     pipe.close()
@@ -281,11 +336,13 @@ def closed_loop(
     workers = min(concurrency, len(conversations))
     count = processes or -(-workers // THREADS_A_PROCESS)
     shared = _Shared(count, workers)
+    with session(dialect) as one:
+        prepared = [[prepare(dialect, one, ask.body) for ask in turns] for turns in conversations]
     if count == 1:
-        answers, cpu_s = _process(range(workers), dialect, conversations, shared, think_s)
+        answers, cpu_s = _process(range(workers), dialect, conversations, shared, prepared, think_s)
         answers = _read(dialect, answers)
     else:
-        answers, cpu_s = _spread(dialect, conversations, shared, workers, count, think_s)
+        answers, cpu_s = _spread(workers, count, dialect, conversations, shared, prepared, think_s)
     answers.sort(key=lambda answer: (answer.trace.scheduled, answer.conversation))
     start = answers[0].trace.scheduled
     end = max(answer.trace.ended for answer in answers)
@@ -293,16 +350,15 @@ def closed_loop(
     return Window(answers, start, end, load, cpu_s, count, workers)
 
 
-def _spread(dialect, conversations, shared, workers: int, count: int, think_s: float) -> tuple[list, float]:
+def _spread(workers: int, count: int, *work) -> tuple[list, float]:
+    """`count` processes; what they share is forked, not copied."""
     context = multiprocessing.get_context("fork")
     done = context.Barrier(count)
     pipes, children = [], []
     for number in range(count):
         here, there = context.Pipe(duplex=False)
         numbers = range(number, workers, count)
-        child = context.Process(
-            target=_child, args=(there, numbers, dialect, conversations, shared, done, think_s), daemon=True
-        )
+        child = context.Process(target=_child, args=(there, numbers, *work, done), daemon=True)
         child.start()
         there.close()
         pipes.append(here)

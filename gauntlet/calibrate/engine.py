@@ -22,6 +22,7 @@ from gauntlet.calibrate.script import Script
 clock = time.monotonic
 ROUTES = {"/generate": "generate", "/completion": "completion", "/v1/completions": "completions",
           "/v1/chat/completions": "chat"}  # fmt: skip
+ANSWERS_KEPT = 8192
 COUNTERS = ("prompt_tokens", "completion_tokens", "verify_steps", "requests", "drafted", "accepted", "cached")
 
 
@@ -219,7 +220,8 @@ class Engine:
         return "".join(f'{name}{{model_name="scripted"}} {value}\n' for name, value in values.items())
 
     def _configure(self, body: dict) -> tuple[int, dict]:
-        """POST /script {script, overrides: {n: script}}: what is played from now on; counting starts again."""
+        """POST /script {script, overrides: {n: script}, prepare: [{path, body}]}: what is played from now on; counting
+        starts again. Prepared questions have their answers made now, so that a burst of them is served in time."""
         try:
             base = play.check(Script.of(body.get("script", {}), self.script))
             overrides = {int(n): play.check(Script.of(one, base)) for n, one in body.get("overrides", {}).items()}
@@ -227,6 +229,9 @@ class Engine:
             return 400, {"error": {"message": str(error), "code": 400}}
         self.script, self.overrides, self.count, self.log = base, overrides, 0, []
         self._cache.clear()
+        for one in body.get("prepare", []):
+            route = ROUTES[one["path"]]
+            self._answer(self.script, route, *_asked(route, one["body"]))
         return 200, self.script.plain()
 
     # streams
@@ -234,27 +239,21 @@ class Engine:
     def _play(self, connection: Connection, route: str, body: dict, arrived: float) -> None:
         number, self.count = self.count, self.count + 1
         script = self.overrides.get(number, self.script)
-        prompt, asked, options = _asked(route, body)
+        prompt, asked, options = asked_for = _asked(route, body)
         if script.status != 200:
             return self._reply(
                 connection, script.status, {"error": {"message": "scripted refusal", "code": script.status}}
             )
         if len(prompt) + asked > script.context:
             return self._reply(connection, 400, _too_long(len(prompt), asked, script.context))
-        key = (script, route, bytes(i % 256 for i in prompt), asked, tuple(sorted(options.items())))
-        if key not in self._cache:
-            if len(self._cache) > 512:
-                self._cache.clear()
-            answer = play.answer(script, route, prompt, asked, options)
-            self._cache[key] = answer, [p.data for p in answer.parts]
-        answer, data = self._cache[key]
+        answer = self._answer(script, route, *asked_for)
         if not body.get("stream"):
             return self._later(arrived + answer.parts[-1].due, lambda: self._whole(connection, route, answer, number))
         connection.busy = True
         truth = ("prompt_tokens", "completion_tokens", "verify_steps", "accepted", "drafted")
         entry = {"request": number, "head": prompt[:4], "arrived": arrived, "t": [], "n": [], "late": 0.0}
         entry |= {name: getattr(answer, name) for name in truth}
-        sends = deque(zip([p.due for p in answer.parts], data, [p.tokens for p in answer.parts], strict=True))
+        sends = deque((part.due, part.data, part.tokens) for part in answer.parts)
         head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
         if script.framing == "together":
             sends = deque(_together(sends))
@@ -264,6 +263,16 @@ class Engine:
             self._schedule(connection, script, answer, sends, entry, arrived)
 
         self._later(arrived + script.headers_s, headers)
+
+    def _answer(self, script: Script, route: str, prompt: list[int], asked: int, options: dict) -> play.Answer:
+        """Made once for each question: making it costs more than sending it."""
+        which = len(prompt) if script.same_output else bytes(i % 256 for i in prompt)
+        key = (script, route, which, asked, tuple(sorted(options.items())))
+        if key not in self._cache:
+            if len(self._cache) >= ANSWERS_KEPT:
+                self._cache.clear()
+            self._cache[key] = play.answer(script, route, prompt, asked, options)
+        return self._cache[key]
 
     def _later(self, due: float, send) -> None:
         heapq.heappush(self._due, (due, next(self._order), send))

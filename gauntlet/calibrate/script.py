@@ -41,6 +41,7 @@ class Script:
     accepted_past_stop: int = 0
     drop: tuple[str, ...] = ()  # fields that are left out of the last meta_info, usage or timings
     unicode: bool = False
+    same_output: bool = False  # whatever the prompt: the bytes of an answer are then made once
 
     @classmethod
     def of(cls, values: dict, base: "Script | None" = None) -> "Script":
@@ -122,7 +123,7 @@ def answer(script: Script, route: str, prompt: Sequence[int], asked: int, option
         prompt_tokens=len(prompt),
         completion_tokens=count,
         verify_steps=len(said) - 1 if script.draft else 0,
-        ids=output(prompt, count, script.unicode, script.diverge_at),
+        ids=output([] if script.same_output else prompt, count, script.unicode, script.diverge_at),
         finish="length" if count == asked else "stop",
     )
     if script.draft:

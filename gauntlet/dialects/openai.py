@@ -47,7 +47,7 @@ class OpenAI(Server):
     @staticmethod
     def read(times: Sequence[float], pieces: Sequence[bytes]) -> Reading:
         """The answer: content and reasoning are tokens; role-only, empty and null are not."""
-        reading, done = Reading(), False
+        reading, done, usage = Reading(), False, {}
         for event in events(times, pieces):
             if event.data == b"[DONE]":
                 done = True
@@ -58,9 +58,13 @@ class OpenAI(Server):
             if event.field == "error" or value.get("error"):
                 reading.fail("server", *message_of(value))
                 continue
-            OpenAI._usage(value, reading)
+            now = value.get("usage") or {}
+            usage = now or usage
             for choice in value.get("choices") or []:
-                OpenAI._choice(choice, event.t, (value.get("usage") or {}).get("completion_tokens"), reading)
+                OpenAI._choice(choice, event.t, now.get("completion_tokens"), reading)
+            if "timings" in value or "sglext" in value:
+                OpenAI._extensions(value, reading)
+        OpenAI._usage(usage, reading)
         if reading.n and reading.n[-1] is None and len(reading.n) == 1:
             reading.n[-1] = reading.completion_tokens
         return reading.close(done)
@@ -76,7 +80,7 @@ class OpenAI(Server):
         if len(reading.t) > 1 and len(piece) > len(said) and piece.startswith(said):
             reading.odd("text_repeated")  # the text so far instead of the new part
             piece = piece[len(said) :]
-        grown = so_far is not None and so_far > (next((n for n in reversed(reading.n) if n is not None), 0))
+        grown = so_far is not None and so_far > (reading.n[-1] or 0 if reading.n else 0)
         if piece or grown:
             reading.chunk(t, so_far)
             reading.output_text += piece
@@ -85,19 +89,23 @@ class OpenAI(Server):
             speculation(choice["meta_info"], reading)
 
     @staticmethod
-    def _usage(value: dict, reading: Reading) -> None:
-        if usage := value.get("usage"):
-            reading.prompt_tokens = first_of(usage, ("prompt_tokens",))
-            reading.completion_tokens = first_of(usage, ("completion_tokens",))
-            reading.cached_tokens = first_of(usage.get("prompt_tokens_details") or {}, ("cached_tokens",))
-            details = usage.get("completion_tokens_details") or {}
-            reading.reasoning_tokens = first_of({**usage, **details}, ("reasoning_tokens",))
-            reading.token_source = "usage"
+    def _usage(usage: dict, reading: Reading) -> None:
+        """The last usage that was told, which is the whole answer's."""
+        if not usage:
+            return
+        reading.prompt_tokens = first_of(usage, ("prompt_tokens",))
+        reading.completion_tokens = first_of(usage, ("completion_tokens",))
+        reading.cached_tokens = first_of(usage.get("prompt_tokens_details") or {}, ("cached_tokens",))
+        details = usage.get("completion_tokens_details") or {}
+        reading.reasoning_tokens = first_of({**usage, **details}, ("reasoning_tokens",))
+        reading.token_source = "usage"
+
+    @staticmethod
+    def _extensions(value: dict, reading: Reading) -> None:
+        """llama.cpp's timings, which count where usage is missing, and SGLang's details of speculation."""
         if timings := value.get("timings"):
-            if reading.completion_tokens is None:
-                reading.prompt_tokens = timings.get("prompt_n", 0) + timings.get("cache_n", 0)
-                reading.completion_tokens = timings.get("predicted_n")
-                reading.token_source = "timings"
+            reading.prompt_tokens = timings.get("prompt_n", 0) + timings.get("cache_n", 0)
+            reading.completion_tokens, reading.token_source = timings.get("predicted_n"), "timings"
             reading.drafted, reading.accepted = timings.get("draft_n"), timings.get("draft_n_accepted")
         if details := (value.get("sglext") or {}).get("spec_tokens_details"):
             speculation(details[0] if isinstance(details, list) else details, reading)

@@ -1,10 +1,11 @@
 """Networks cut anywhere: what the server said must not depend on where."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gauntlet.dialects import get
-from gauntlet.stream import events
+from gauntlet.stream import dechunk, events, is_whole
 from tests.measuring import recording
 
 STREAM = ': ping\n\ndata: {"a": "ü€𝄞"}\r\n\r\nerror: {"m": 1}\n\ndata: one\ndata: two\n\ndata: [DONE]'.encode()
@@ -34,3 +35,21 @@ def test_a_recording_reads_alike_cut_into_bytes():
 def test_nothing_arrived():
     """A connection that ends before its first byte has no events, and is no crash."""
     assert list(events([], [])) == []
+
+
+def test_a_chunked_body_is_taken_apart_where_it_was_cut():
+    """RFC 9112: sizes in hex, extensions ignored; each part has the time of the read with its last byte."""
+    body = b"5;x=1\r\nhello\r\n1\r\n \r\nC\r\nworld\r\n0\r\n\r\n\r\n0\r\n\r\n"
+    for size in range(1, len(body) + 1):
+        pieces = [body[i : i + size] for i in range(0, len(body), size)]
+        times, parts = dechunk(range(len(pieces)), pieces)
+        assert parts == [b"hello", b" ", b"world\r\n0\r\n\r\n"]
+        assert times == [(end - 1) // size for end in (12, 18, 35)]
+        assert [is_whole(pieces[: n + 1]) for n in range(len(pieces))] == [False] * (len(pieces) - 1) + [True]
+
+
+def test_what_looks_like_the_end_inside_a_chunk_is_none():
+    """A CRLF stream may carry the very bytes of a last chunk."""
+    assert not is_whole([b"7\r\nx\n0\r\n\r\n"])
+    with pytest.raises(ValueError):
+        dechunk([0.0], [b"5\r\nhel"])

@@ -39,8 +39,8 @@ class Controller:
     def play(self, playbook: str, *options: str, **extra) -> str:
         """ansible-playbook on the lab host; returns its output, with no warning in it."""
         (self.lab.folder / "extra.json").write_text(json.dumps(self.lab._extra(extra)))
-        done = self.run("ansible-playbook", "-i inventory/lab -i tests/lab/inventory", playbook,
-                        f"--limit {self.lab.host},localhost", f"-e @{self.lab.folder}/extra.json", *options)  # fmt: skip
+        host = f"-i inventory/lab -i tests/lab/inventory --limit {self.lab.host},localhost"
+        done = self.run("ansible-playbook", playbook, host, f"-e @{self.lab.folder}/extra.json", *options)
         output = done.stdout + done.stderr
         assert done.returncode == 0, output[-5000:]
         noise = [line for line in output.splitlines() if TROUBLE.search(line)]

@@ -26,6 +26,7 @@ SUMMED = (
     "requests", "streamed", "full_length", "prompt_tokens", "cached_tokens", "expected_tokens", "tokens", "seconds",
     "decode_tokens", "decode_seconds", "steps", "produced", "drafted", "accepted",
 )  # fmt: skip
+DEPLOYMENT = ("engine", "engine_build", "tp", "arguments", "environment", "weights")  # of a specification
 LATENCIES = ("ttft", "ttft_scheduled", "tpot", "e2e")
 
 
@@ -56,7 +57,8 @@ class Cell:
         self.baseline, self.closing = bool(first["baseline"]), bool(first["closing"])
         self.specification: dict = self.document["specification"]
         self.conditions: dict = self.document["conditions"]
-        self.declared: dict = self.specification.get("deployment") or {}
+        self.declared = {key: self.specification[key] for key in DEPLOYMENT if key in self.specification}
+        self.greedy = (self.specification.get("sampling") or {}).get("temperature", 0) == 0
 
     @property
     def valid(self) -> bool:
@@ -156,7 +158,19 @@ class Cell:
 
     @cached_property
     def acceptance(self) -> Estimate:
-        return self.estimate("acceptance")
+        """Acceptance length; of the server's counters, over starts alone, where requests do not tell their steps."""
+        found = self.estimate("acceptance")
+        counted = [
+            document for document in self.documents if document["summary"].get("acceptance_source") == "counters"
+        ]
+        if not math.isnan(found.value) or not counted:
+            return found
+        told = [
+            (one["summary"]["completion_tokens"], one["summary"]["completed"], one["summary"]["verify_steps"])
+            for one in counted
+        ]
+        tokens, requests, steps = (np.array(column, float)[:, None] for column in zip(*told, strict=True))
+        return statistics.alone(Sums(tokens - requests, steps, self.name))
 
     @cached_property
     def survival(self) -> list[float]:

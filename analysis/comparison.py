@@ -43,15 +43,17 @@ class Comparison:
         """(method, baseline) effective duration of a decode step on the common prompts: acceptance / decode speed."""
         steps = []
         for cell in (self.method, self.baseline):
-            acceptance = cell.sums("acceptance", self.prompts).ratio
-            acceptance = 1.0 if math.isnan(acceptance) else acceptance
+            told = cell.sums("acceptance", self.prompts).ratio
+            length = 1.0 if cell.baseline else cell.acceptance.value if math.isnan(told) else told
             speed = cell.sums("decode", self.prompts).ratio
-            steps.append(1000 * acceptance / speed if speed > 0 else math.nan)
+            steps.append(1000 * length / speed if speed > 0 else math.nan)
         return steps[0], steps[1]
 
     @cached_property
     def same_output(self) -> "SameOutput":
-        ours, theirs = self.method.outputs, self.baseline.outputs
+        """Compared at temperature 0 alone: sampled outputs differ by design."""
+        greedy = self.method.greedy and self.baseline.greedy
+        ours, theirs = (self.method.outputs, self.baseline.outputs) if greedy else ({}, {})
         shared = [prompt for prompt in ours if prompt in theirs]
         return SameOutput(
             asked=len(shared),

@@ -7,7 +7,7 @@ from pathlib import Path
 import jinja2
 
 from analysis import statistics
-from analysis.cell import Cell
+from analysis.cell import DEPLOYMENT, Cell
 from analysis.figures import Figure
 from analysis.findings import Findings, drift_sentence
 from analysis.statistics import Estimate
@@ -110,7 +110,7 @@ def _cell(cell: Cell) -> dict:
         "cell": cell.cell_id, "host": cell.host, "spec_id": cell.spec_id, "conditions_id": cell.conditions_id,
         "deployment_spec_id": cell.document["deployment_spec_id"], "server": cell.document.get("server"),
         "notes": cell.notes, "simulated": cell.document["simulated"],
-        "specification": {key: value for key, value in cell.specification.items() if key != "deployment"},
+        "specification": {key: value for key, value in cell.specification.items() if key not in DEPLOYMENT},
         "attempts": [
             {
                 "attempt": document["attempt"], "started": document["started_utc"],

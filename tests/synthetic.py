@@ -165,9 +165,10 @@ class World:
             "arguments": {"method": method.name} | method.arguments, "environment": dict(method.environment),
             "weights": {"model": {"id": self.model}},
         }  # fmt: skip
-        specification = {
-            "deployment": deployment, "workload": identity.digest([workload.name, workload.prompts, workload.context]),
-            "requests": len(rows), "concurrency": concurrency, "client": {},
+        asked = [workload.name, workload.prompts, workload.context]
+        specification = deployment | {
+            "workload": {"kind": "single", "prompts_sha256": identity.digest(asked), "requests": len(rows)},
+            "sampling": {"temperature": 0, "top_p": 1, "seed": 0}, "concurrency": concurrency, "client": {},
         }  # fmt: skip
         spec_id, deployment_id = identity.spec_id(specification), identity.digest(deployment)
         invocation = identity.digest([self.seed, self.host, deployment_id, repeat, closing])[:32]

@@ -74,7 +74,7 @@ def test_explain_shows_the_parts_that_differ(trees, capsys):
     a, b = (next((trees / "old").rglob(f"*.{method}.*")).name for method in ("ngram", "autoregressive"))
     status, out, _ = run(capsys, "explain", a, b, *results)
     assert status == 1
-    assert "deployment.arguments.method: ngram → autoregressive" in out
+    assert "arguments.method: ngram → autoregressive" in out
     assert run(capsys, "explain", a, a, *results)[0] == 0
     status, _, err = run(capsys, "explain", a, "nothing", *results)
     assert (status, "no cell begins with 'nothing'" in err) == (2, True)

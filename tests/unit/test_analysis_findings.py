@@ -209,3 +209,34 @@ def test_the_three_factors_multiply_to_the_decode_speed_up():
     step, baseline = one.step_ms
     assert one.method.acceptance.value * baseline / step == pytest.approx(one.decode_speedup.value)
     assert step / baseline == pytest.approx(1.2, rel=0.03)
+
+
+def test_acceptance_that_only_the_servers_counters_tell():
+    """Where requests do not say their steps, the counters do: over starts, without a guess about prompts."""
+
+    def counted(cell, rows):
+        if cell["method"] == "ngram":
+            for row in rows:
+                row["verify_steps"] = row["drafted"] = row["accepted"] = None
+            cell["summary"]["acceptance_source"] = "counters"
+
+    methods = [AUTOREGRESSIVE, Method("ngram", 2.0, 1.2)]
+    (told,) = findings(methods, [Workload("edit")]).study.comparisons
+    (counted,) = findings(methods, [Workload("edit")], edit=counted).study.comparisons
+    assert counted.method.acceptance.value == pytest.approx(told.method.acceptance.value)
+    assert counted.step_ms == pytest.approx(told.step_ms, rel=0.01)
+
+
+def test_sampled_outputs_are_not_compared():
+    """At a temperature above zero outputs differ by design."""
+
+    def sampled(cell, rows):
+        cell["specification"]["sampling"]["temperature"] = 0.7
+        for row in rows:
+            row["output_sha256"] += cell["method"]
+
+    found = findings(
+        [AUTOREGRESSIVE, Method("ngram", 2.0, 1.2)], [Workload("edit")], closing=("autoregressive",), edit=sampled
+    )
+    assert not texts(found, "output")
+    assert found.study.comparisons[0].same_output.asked == 0

@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("results", nargs="+", metavar="RESULTS", help="results folder (host/cell/attempt)")
         command.add_argument("--synthetic", action="store_true", help="accept synthetic results, watermarked")
         command.set_defaults(run=run)
-    report.add_argument("--output", default="report", metavar="DIR", help="where the report goes (default: ./report)")
+    report.add_argument("--output", default="build/report", metavar="DIR", help="where it goes (default: build/report)")
     report.add_argument("--format", default="html,tex,pdf", metavar="LIST", help="of html, tex, pdf (default: all)")
     report.add_argument("--plan", metavar="FILE", help="a campaign's plan: shows what was not run and why")
     compares = commands.add_parser("compare", help="which cells moved beyond noise between two sets of results")

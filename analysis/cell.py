@@ -198,7 +198,7 @@ def cells(results: Results) -> list[Cell]:
     row_cell = np.full(len(results.cells), -1)
     for number, group in enumerate(groups):
         row_cell[group.index[group["valid"]]] = number
-    measured = _Measured(results, row_cell)
+    measured = _Measured(results, row_cell, len(groups))
     return [Cell(group, *measured.of(number)) for number, group in enumerate(groups)]
 
 
@@ -208,13 +208,13 @@ class _Measured:
     A prompt is what the bootstrap draws; all turns and passes of one prompt are drawn together.
     """
 
-    def __init__(self, results: Results, row_cell: np.ndarray):
+    def __init__(self, results: Results, row_cell: np.ndarray, count: int):
         rows = results.requests
         cell = row_cell[rows["attempt"].to_numpy()]
         keep = (cell >= 0) & rows["error"].isna().to_numpy() & rows["completion_tokens"].notna().to_numpy()
         order = np.flatnonzero(keep)[np.argsort(cell[keep], kind="stable")]
         cell, rows = cell[order], rows.iloc[order]
-        self.ends = np.searchsorted(cell, np.arange(row_cell.max(initial=-1) + 2))
+        self.ends = np.searchsorted(cell, np.arange(count + 1))
         self.start, self.starts = pd.factorize(results.cells["start"].to_numpy()[rows["attempt"].to_numpy()], sort=True)
         self.prompt, self.prompts = _ranked(rows["prompt_id"])
         self.sent, self.output = (rows[name].astype(object).to_numpy() for name in ("prompt_sha256", "output_sha256"))

@@ -2,6 +2,9 @@
 
 The same results give the same bytes."""
 
+import os
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from analysis import figures, html, latex, tables
@@ -11,6 +14,7 @@ from analysis.study import SYNTHETIC, Study
 from gauntlet.errors import GauntletError
 
 FORMATS = ("html", "tex", "pdf")
+PARALLEL_FROM = 12  # figures; below it one process is faster than starting more
 
 
 def write(study: Study, output: Path, formats: tuple[str, ...] = FORMATS, plan: dict | None = None) -> list[str]:
@@ -23,7 +27,7 @@ def write(study: Study, output: Path, formats: tuple[str, ...] = FORMATS, plan: 
     shown, listed = figures.make(findings), tables.make(findings, plan)
     palette = Palette(shown)
     watermark = "SYNTHETIC" if SYNTHETIC in study.simulated else ""
-    drawn = {figure.name: draw(figure, palette, watermark) for figure in shown}
+    drawn = _drawn(shown, palette, watermark)
     files = {}
     if "html" in formats:
         files["report.html"] = html.render(findings, shown, drawn, listed).encode()
@@ -43,6 +47,15 @@ def write(study: Study, output: Path, formats: tuple[str, ...] = FORMATS, plan: 
         said.append(latex.compile_pdf(output / "report.tex") or str(output / "report.pdf"))
     said += [f"{output}/figures: {len(shown)} as svg, png and csv", f"{output}/tables: {len(listed)} as csv"]
     return said
+
+
+def _drawn(shown: list[figures.Figure], palette: Palette, watermark: str) -> dict[str, tuple[str, bytes]]:
+    """Each figure by name, drawn side by side when there are many."""
+    one = partial(draw, palette=palette, watermark=watermark)
+    if len(shown) < PARALLEL_FROM:
+        return {figure.name: one(figure) for figure in shown}
+    with ProcessPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
+        return dict(zip((figure.name for figure in shown), pool.map(one, shown), strict=True))
 
 
 def _write(output: Path, files: dict[str, bytes]) -> set[str]:

@@ -22,7 +22,7 @@ def closing(study: Study) -> str:
             groups.setdefault(cell.series, []).append(cell)
     lines = []
     for (host, _, model, tp, engine, build), cells in groups.items():
-        lines.append(f"{host} · {model} · tp{tp} · {build if engine in build else f'{engine} {build}'}")
+        lines += wrapped(f"{host} · {model} · tp{tp} · {build if engine in build else f'{engine} {build}'}")
         lines += aligned(HEAD, [_row(study, cell) for cell in cells], RIGHT) + [""]
     lines += [line for note in _notes(study) for line in wrapped(note)]
     return "\n".join(lines).rstrip()

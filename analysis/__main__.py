@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from analysis import compare, read, study, terminal
+from analysis.findings import Findings
 from gauntlet.errors import GauntletError
 from gauntlet.names import as_list, unknown
 
@@ -24,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _table(options: argparse.Namespace) -> int:
-    print(terminal.closing(study.make(read(*options.results), options.synthetic)))
+    print(terminal.closing(Findings(study.make(read(*options.results), options.synthetic))))
     return 0
 
 

@@ -16,7 +16,7 @@ from analysis.tables import Table
 from analysis.wording import listed, plural
 
 TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
-NARROW_PT = 430  # wider figures have a row of their own
+NARROW_PT = 490  # wider figures have a row of their own
 KINDS = {
     "drift": "drift", "tree": "tree", "output": "output", "fastest": "faster", "slower": "slower",
     "break-even": "break-even", "budget": "budget", "context": "context",

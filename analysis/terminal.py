@@ -5,6 +5,7 @@ import textwrap
 from analysis import wording
 from analysis.cell import Cell
 from analysis.comparison import Comparison
+from analysis.findings import Findings
 from analysis.statistics import Estimate
 from analysis.study import Study
 from analysis.tables import speedup_of
@@ -14,8 +15,9 @@ HEAD = ["method", "workload", "C", "tokens/s", "speed-up [95 %]", "acceptance", 
 RIGHT = {2, 3, 5, 7}
 
 
-def closing(study: Study) -> str:
+def closing(findings: Findings) -> str:
     """Method × workload × concurrency: tokens/s, speed-up with interval, acceptance length, output identical or not."""
+    study = findings.study
     groups: dict[tuple, list[Cell]] = {}
     for cell in study.cells:
         if not cell.closing:
@@ -24,7 +26,7 @@ def closing(study: Study) -> str:
     for (host, _, model, tp, engine, build), cells in groups.items():
         lines += wrapped(f"{host} · {model} · tp{tp} · {build if engine in build else f'{engine} {build}'}")
         lines += aligned(HEAD, [_row(study, cell) for cell in cells], RIGHT) + [""]
-    lines += [line for note in _notes(study) for line in wrapped(note)]
+    lines += [line for note in _notes(findings) for line in wrapped(note)]
     return "\n".join(lines).rstrip()
 
 
@@ -53,9 +55,11 @@ def _output(comparison: Comparison | None) -> str:
     return f"differs {len(same.differing)}/{same.asked}" if same.differing else "identical"
 
 
-def _notes(study: Study) -> list[str]:
+def _notes(findings: Findings) -> list[str]:
     """What must not be missed, each thing once."""
+    study = findings.study
     notes = [f"not real: {', '.join(study.simulated)}"] if study.simulated else []
+    notes += [one.text for one in findings.all() if one.kind == "drift"]
     for cell in study.cells:
         if cell.reasons:
             notes.append(

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 from analysis import read, study, terminal
+from analysis.findings import Findings
 from perf import machine, results
 from tests.synthetic import AUTOREGRESSIVE, Method, Workload, attempts
 
@@ -66,7 +67,7 @@ def main() -> None:
         found = read(folder)
         loaded = used()
         cells, requests = len(found.cells), len(found.requests)
-        print(terminal.closing(study.make(found, synthetic=True))[:200])
+        print(terminal.closing(Findings(study.make(found, synthetic=True)))[:200])
         tabled = used()
     lines = [
         f"{machine.described()}; load {machine.load():.1f} before the end.",

@@ -3,6 +3,7 @@
 import pytest
 
 from analysis import read, study, terminal
+from analysis.findings import Findings
 from gauntlet.errors import GauntletError
 from tests.synthetic import AUTOREGRESSIVE, Method, Workload, write
 
@@ -10,7 +11,7 @@ NGRAM = Method("ngram-simple", acceptance=2.0, step=1.2, by_workload={"prose": 0
 
 
 def table(root):
-    return terminal.closing(study.make(read(root), synthetic=True))
+    return terminal.closing(Findings(study.make(read(root), synthetic=True)))
 
 
 def test_a_method_stands_beside_its_baseline(tmp_path):
@@ -28,6 +29,12 @@ def test_synthetic_results_are_refused_unless_asked_for(tmp_path):
     write(tmp_path, [AUTOREGRESSIVE], [Workload("edit")])
     with pytest.raises(GauntletError, match="--synthetic"):
         study.make(read(tmp_path))
+
+
+def test_drift_stands_below_the_table(tmp_path):
+    """Most people read no more than this table."""
+    write(tmp_path, [AUTOREGRESSIVE], [Workload("edit")], closing=("autoregressive",), drift=0.9)
+    assert "the baseline drifted on lab1" in table(tmp_path)
 
 
 def test_long_names_stay_within_the_terminal(tmp_path):

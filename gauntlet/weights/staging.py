@@ -163,7 +163,12 @@ def _carry_out(plan: Plan, mount: Shelf, places: Places, options: Options) -> di
     seconds = time.monotonic() - began
     if offer.outside and offer.source != "store" and options.hashed:
         places.store.record(w, offer, filled["manifest"])
-    measured = {"bytes": filled["bytes"], "seconds": round(seconds, 3), "resumed": filled["resumed"]}
+    measured = {
+        "unverified": not options.hashed,
+        "bytes": filled["bytes"],
+        "seconds": round(seconds, 3),
+        "resumed": filled["resumed"],
+    }
     measured["gb_per_s"] = round(filled["bytes"] / seconds / 1e9, 3) if filled["bytes"] else None
     return report(w, "staged", **plan.about() | measured)
 
@@ -224,10 +229,11 @@ def said(result: dict) -> str:
     size, seconds = sum(line["bytes"] for line in lines), sum(line["seconds"] for line in lines)
     if not size:
         return "nothing was copied"
-    sentence = f"{space.human(size)} copied and verified in {seconds:.1f} s"
+    verified = "" if any(line["unverified"] for line in lines) else " and verified"
+    sentence = f"{space.human(size)} copied{verified} in {seconds:.1f} s"
     if not (rate := result.get("ceiling")):
         return sentence
-    return f"{sentence}; a plain parallel copy, {space.human(rate)}/s here, would take {size / rate:.1f} s"
+    return f"{sentence}; a plain parallel copy from disk, {space.human(rate)}/s here, would take {size / rate:.1f} s"
 
 
 def sentences(result: dict) -> list[str]:

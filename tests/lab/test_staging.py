@@ -59,8 +59,8 @@ def test_restage_brings_back_what_was_up_and_proves_it(host):
     assert host.ssh(f"systemctl is-active {unit} || true") == "inactive"
     run = host.play("restage.yml").ok()
     assert re.search(rf"{WEIGHTS} in the store +lost", run.output)
-    said = " ".join(run.output.split())  # long lines are wrapped
-    assert re.search(r"copied and verified in [\d.]+ s; a plain parallel copy, .* would take", said)
+    said = " ".join(re.sub(r"\x1b\[[\d;]*m", "", run.output).split())  # coloured, and long lines are wrapped
+    assert re.search(r"copied and verified in [\d.]+ s; a plain parallel copy from disk, .* would take", said)
     assert host.ssh(f"systemctl is-active {unit}") == "active"
     host.play("restage.yml").unchanged()
 

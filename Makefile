@@ -10,6 +10,7 @@ help: ## what there is
 
 .PHONY: bench
 bench: ## the main job on this machine: environment, lab host, provision, measure, report
+	@rm -f .cache/steps.jsonl
 	@$(step) environment scripts/bootstrap
 	@$(step) lab ansible-playbook playbooks/lab.yml
 	@$(step) provision ansible-playbook site.yml

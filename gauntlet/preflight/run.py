@@ -29,15 +29,17 @@ def run(
 ) -> dict:  # fmt: skip
     """{'findings': [...], 'predictions': {name: prediction}, 'builds': {build: {'version', 'algorithms'}}}
 
-    Only deployments of SGLang have something to check. pretend: a GPU for a host that has none, see sglang_check.py.
+    Only deployments of SGLang have something to check. pretend: another GPU than the host's, see sglang_check.py.
     Raises GauntletError where a build cannot be asked at all.
     """
     wanted = [one for one in deployments if one["engine"] == "sglang"]
+    # SGLang is told of the GPU instead of asking it: a CUDA context would hold memory, and does not survive a fork
+    pretend = pretend or smallest_gpu()
     builds = {}
     for build in sorted({one["engine_build"] for one in wanted if not scripted.stands_in(one)}):
         of_build = [one for one in wanted if one["engine_build"] == build]
         builds[build] = ask(of_build, models, engines_folder, libexec, pretend, cache)
-    gpu = pretend["memory_mib"] / 1024 if pretend else gpu_memory()
+    gpu = pretend["memory_mib"] / 1024 if pretend else None
     found, predictions = [], {}
     for deployment in wanted:
         paths = engines.locate(deployment, models, engines_folder)
@@ -130,14 +132,23 @@ def predict(
     return [name | error("the server would not start", why, advice)], prediction
 
 
-def gpu_memory() -> float | None:
-    """GiB of the smallest GPU as nvidia-smi tells, or None without one."""
+def smallest_gpu() -> dict | None:
+    """{'capability', 'memory_mib', 'count'} of this host's GPUs as nvidia-smi tells, or None without one."""
+    query = "--query-gpu=memory.total,compute_cap"
     try:
-        shown = services.run("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits").stdout
+        shown = services.run("nvidia-smi", query, "--format=csv,noheader,nounits").stdout
     except GauntletError:
         return None
-    sizes = [int(line) for line in shown.split() if line.isdigit()]
-    return min(sizes) / 1024 if sizes else None
+    rows = [line.replace(",", " ").split() for line in shown.splitlines()]
+    rows = [row for row in rows if len(row) == 2 and row[0].isdigit()]
+    if not rows:
+        return None
+    memory_mib, capability = min(rows, key=lambda row: int(row[0]))
+    return {
+        "capability": [int(part) for part in capability.split(".")],
+        "memory_mib": int(memory_mib),
+        "count": len(rows),
+    }
 
 
 def config(folder: str) -> dict:

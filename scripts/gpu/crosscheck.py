@@ -16,17 +16,17 @@ from planned import HOST, planned
 from gauntlet import engines, job, services, serving
 
 PORT = 30000
-REQUESTS = {1: 8, 16: 64}
+REQUESTS = {1: 4, 16: 32}
 ROUNDS = 2
 AGENT = "/opt/gauntlet/agent/bin/python"
 
 
-def gauntlet(made: dict, deployment: str, unit: str, out: Path, turn: int) -> dict[int, dict]:
+def gauntlet(made: dict, deployment: str, port: int, out: Path, turn: int) -> dict[int, dict]:
     """{concurrency: figures} of one run of the measuring client."""
     results = out / f"crosscheck.{turn}"
     given = {
-        "endpoint": {"base_url": f"http://127.0.0.1:{PORT}", "dialect": "sglang"},
-        "unit": unit,
+        "endpoint": {"base_url": f"http://127.0.0.1:{port}", "dialect": "sglang"},
+        "unit": engines.instance(made["deployments"][deployment]),
         "limits": {},
         "conditions": {},
         "conditions_id": None,
@@ -50,12 +50,13 @@ def gauntlet(made: dict, deployment: str, unit: str, out: Path, turn: int) -> di
     return found
 
 
-def sglang(build: str, model: str, concurrency: int, out: Path, turn: int) -> dict:
+def sglang(deployment: dict, port: int, concurrency: int, out: Path, turn: int) -> dict:
     """SGLang's own figures of the same load."""
     file = out / f"bench_serving.{concurrency}.{turn}.jsonl"
+    paths = engines.locate(deployment)
     command = [
-        f"{engines.ENGINES}/{build}/bin/python", "-m", "sglang.bench_serving", "--backend", "sglang",
-        "--host", "127.0.0.1", "--port", str(PORT), "--model", model, "--dataset-name", "random-ids",
+        f"{paths['engine']}/bin/python", "-m", "sglang.bench_serving", "--backend", "sglang",
+        "--host", "127.0.0.1", "--port", str(port), "--model", paths["model"], "--dataset-name", "random-ids",
         "--tokenize-prompt", "--random-input-len", "1024", "--random-output-len", "256", "--random-range-ratio", "1.0",
         "--num-prompts", str(REQUESTS[concurrency]), "--max-concurrency", str(concurrency), "--seed", str(turn),
         "--flush-cache", "--output-file", str(file), "--disable-tqdm",
@@ -73,29 +74,30 @@ def sglang(build: str, model: str, concurrency: int, out: Path, turn: int) -> di
     }
 
 
+def compare(deployment: dict, port: int, out: Path, rounds: int = ROUNDS) -> list[dict]:
+    """Rows of both tools on the server that runs at `port`; written to OUT/crosscheck.json as they come."""
+    made, rows = planned("crosscheck", deployment["model"], deployment["method"]), []
+    for turn in range(rounds):
+        ours = gauntlet(made, deployment["name"], port, out, turn)
+        for concurrency in REQUESTS:
+            try:
+                theirs = sglang(deployment, port, concurrency, out, turn)
+            except (OSError, ValueError, KeyError, IndexError) as error:
+                theirs = {"error": f"{type(error).__name__}: {error}"}
+            rows.append({"concurrency": concurrency, "turn": turn, "gauntlet": ours.get(concurrency), "sglang": theirs})
+            print(json.dumps(rows[-1]), flush=True)
+            (out / "crosscheck.json").write_text(json.dumps(rows, indent=1))
+    return rows
+
+
 def main(out: Path) -> None:
-    made = planned("crosscheck")
-    deployment = next(iter(made["deployments"].values()))
+    deployment = next(iter(planned("crosscheck")["deployments"].values()))
     manager, unit = services.manager(), engines.instance(deployment)
     serving.begin(deployment, PORT, manager)
     try:
         while not serving.poll(deployment, PORT, manager, 30, {})["ready"]:
             pass
-        rows = []
-        for turn in range(ROUNDS):
-            ours = gauntlet(made, deployment["name"], unit, out, turn)
-            for concurrency in REQUESTS:
-                try:
-                    theirs = sglang(
-                        deployment["engine_build"], engines.locate(deployment)["model"], concurrency, out, turn
-                    )
-                except (OSError, ValueError, KeyError, IndexError) as error:
-                    theirs = {"error": f"{type(error).__name__}: {error}"}
-                rows.append(
-                    {"concurrency": concurrency, "turn": turn, "gauntlet": ours.get(concurrency), "sglang": theirs}
-                )
-                print(json.dumps(rows[-1]), flush=True)
-        (out / "crosscheck.json").write_text(json.dumps(rows, indent=1))
+        compare(deployment, PORT, out)
     finally:
         serving.end(unit, PORT, manager, 60)
 

@@ -14,7 +14,7 @@ from planned import known, planned
 from gauntlet import engines, services, serving
 from gauntlet.errors import GauntletError
 
-PORT, DEADLINE_S = 30000, 120
+DEADLINE_S = 120
 NO_NUMBERS = {"speculative-num-steps": None, "speculative-eagle-topk": None, "speculative-num-draft-tokens": None}
 CASES = {  # campaign, method, what is changed in its arguments
     "eagle3-topk-only": ("shape-8b", "eagle3", {**NO_NUMBERS, "speculative-eagle-topk": 4}),
@@ -24,24 +24,25 @@ CASES = {  # campaign, method, what is changed in its arguments
 }
 
 
-def force(name: str, diagnoses: dict, manager) -> dict:
+def force(name: str, diagnoses: dict, manager, port: int = 30000) -> dict:
+    """What is said of one forced start, with the journal that it is said from."""
     campaign, method, changes = CASES[name]
     deployment = next(d for d in planned(campaign)["deployments"].values() if d["method"] == method)
     arguments = {**deployment["arguments"], **changes}
     deployment = {**deployment, "name": f"forced.{name}.tp1-00000000", "arguments": arguments}
-    text = engines.env_file(deployment, engines.locate(deployment), PORT)
+    text = engines.env_file(deployment, engines.locate(deployment), port)
     (Path(engines.DEPLOYMENTS) / f"{deployment['name']}.env").write_text(text)
     begun, said = time.monotonic(), None
     try:
-        serving.begin(deployment, PORT, manager)
+        serving.begin(deployment, port, manager)
         while time.monotonic() - begun < DEADLINE_S:
-            found = serving.poll(deployment, PORT, manager, 5, diagnoses)
+            found = serving.poll(deployment, port, manager, 5, diagnoses)
             if found["ready"]:
                 break
     except GauntletError as error:
         said = str(error)
     unit = engines.instance(deployment)
-    serving.end(unit, PORT, manager, 30)
+    serving.end(unit, port, manager, 30)
     journal = [line for _, line in manager.journal(unit, None)]
     return {"said": said, "seconds": round(time.monotonic() - begun, 1), "arguments": arguments, "journal": journal}
 

@@ -16,33 +16,34 @@ from planned import planned
 from gauntlet import engines, services, serving
 
 PORT = 30000
-URL = f"http://127.0.0.1:{PORT}"
 PROMPT = "def fibonacci(n):\n    if n < 2:\n        return n\n    return fibonacci(n - 1) + fibonacci(n - 2)\n\n" * 4
 SECRET = ("key", "token", "password")
 
 
-def stream(path: str, body: dict, file: Path) -> None:
+def stream(url: str, body: dict, file: Path) -> None:
     begun, lines = time.monotonic(), []
-    with requests.post(f"{URL}{path}", json=body, stream=True, timeout=120) as answer:
+    with requests.post(url, json=body, stream=True, timeout=120) as answer:
         for line in answer.iter_lines(chunk_size=1):
             lines.append(f"{time.monotonic() - begun:.6f}\t{line.decode()}")
     file.write_text("\n".join(lines) + "\n")
 
 
-def record(name: str, out: Path) -> None:
+def record(name: str, out: Path, port: int = PORT) -> None:
+    """Streams, an overflow, server_info and metrics of the server at `port`."""
+    base = f"http://127.0.0.1:{port}"
     sampling = {"max_new_tokens": 96, "temperature": 0, "ignore_eos": True}
     stream(
         "/generate", {"text": PROMPT, "sampling_params": sampling, "stream": True}, out / f"{name}.generate_stream.sse"
     )
     asked = {"model": "default", "prompt": PROMPT, "max_tokens": 96, "temperature": 0, "stream": True}
     asked["stream_options"] = {"include_usage": True}
-    stream("/v1/completions", asked, out / f"{name}.completions_stream.sse")
+    stream(f"{base}/v1/completions", asked, out / f"{name}.completions_stream.sse")
     long = {"input_ids": [7] * 40000, "sampling_params": sampling, "stream": True}
-    stream("/generate", long, out / f"{name}.overflow_stream.sse")
-    info = requests.get(f"{URL}/server_info", timeout=60).json()
+    stream(f"{base}/generate", long, out / f"{name}.overflow_stream.sse")
+    info = requests.get(f"{base}/server_info", timeout=60).json()
     hidden = {key: value for key, value in info.items() if not any(word in key for word in SECRET)}
     (out / f"{name}.server_info.json").write_text(json.dumps(hidden, indent=1))
-    (out / f"{name}.metrics.txt").write_text(requests.get(f"{URL}/metrics", timeout=60).text)
+    (out / f"{name}.metrics.txt").write_text(requests.get(f"{base}/metrics", timeout=60).text)
 
 
 def main(campaign: str, method: str, out: Path) -> None:

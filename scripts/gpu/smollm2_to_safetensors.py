@@ -79,7 +79,9 @@ def main(source: Path, out: Path) -> None:
         "mlp_bias": False,
     }
     (out / "config.json").write_text(json.dumps(config, indent=1))
-    AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name).save_pretrained(out)
+    tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
+    tokenizer.model_max_length = facts["llama.context_length"]  # without one, SGLang's /tokenize answers 500
+    tokenizer.save_pretrained(out)
     print(f"{len(tensors)} tensors, {sum(tensor.numel() for tensor in tensors.values()) / 1e6:.1f}M parameters")
 
 

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """As much as fits into a few minutes on one card: servers start side by side, and one is measured at a time.
 
-usage: short.py OUT_FOLDER SECONDS     (on the GPU machine, after site.yml -e campaign=shared-8b)
+usage: short.py OUT_FOLDER SECONDS     (on the GPU machine, after scripts/gpu/prepare)
 
-bench.yml measures the baseline, is killed in the middle and goes on. The drafting deployments of the same plan wait on
-other ports and are measured by the same client (`python -m gauntlet.measure`) afterwards; SmolLM2, whose speed is not
-the point, while the baseline still loads. Last come the starts that must fail. OUT_FOLDER gets one archive, renewed
-every few seconds, so that a run that is cut off keeps what it has.
+site.yml provisions, and servers start as soon as their weights are staged, while it still checks them. bench.yml
+measures the baseline, is killed in the middle and goes on. The drafting deployments of the same plan wait on other
+ports and are measured by the same client (`python -m gauntlet.measure`) afterwards; SmolLM2, whose speed is not the
+point, while the baseline still loads. Last come the starts that must fail. OUT_FOLDER gets one archive, renewed every
+few seconds, so that a run that is cut off keeps what it has.
 """
 
 import contextlib
@@ -79,6 +80,16 @@ def conditions() -> dict:
     return fingerprint(Host("/"))["stable"]
 
 
+def provisioned(campaign: str, made: dict) -> None:
+    """site.yml has begun, and the weights of the campaign are staged: all that comes before them is there."""
+    run = background(f"site.{campaign}", play, f"site.{campaign}", "site.yml", "-e", f"campaign={campaign}")
+    wanted = {w["id"] for d in made["deployments"].values() for w in d["weights"].values() if w}
+    manifests = [Path(engines.MODELS, name, ".gauntlet-manifest.json") for name in wanted]
+    while run.is_alive() and not all(path.exists() for path in manifests):
+        time.sleep(0.3)
+    say(f"{campaign}: {sum(path.exists() for path in manifests)} of {len(manifests)} weights are staged")
+
+
 def up(deployment: dict, port: int, seconds: float) -> None:
     """Started on a port of its own, and it answered."""
     text = engines.env_file(deployment, engines.locate(deployment), port)
@@ -124,8 +135,8 @@ def small_real(stable: dict) -> None:
     """SmolLM2 with real weights: three servers at once, each measured while the others are."""
     while not Path("/opt/gauntlet-models/smollm2-135m/tokenizer_config.json").exists():
         time.sleep(0.5)
-    play("site.small-real", "site.yml", "-e", "campaign=small-real")
     made = planned("small-real")
+    provisioned("small-real", made)
     starts = [(d, 30011 + n) for n, d in enumerate(made["deployments"].values())]
 
     def one(deployment: dict, port: int) -> None:
@@ -220,11 +231,11 @@ def main(out: Path, seconds: float) -> None:
 
     stable = conditions()
     made = planned("shared-8b")
+    provisioned("shared-8b", made)
     of = {d["method"]: d for d in made["deployments"].values()}
     ports = {"eagle3": 30002, "dflash": 30003}
     waiting = {method: background(f"up {method}", up, of[method], ports[method], 300) for method in ports}
     small = background("smollm2", small_real, stable)
-    background("preflight", play, "preflight", "scripts/gpu/preflight.yml", "-e", "campaign=shared-8b")
     asserts = background("refused", refused)
     time.sleep(30)  # the others are loading by then; the baseline comes last, to be measured in quiet
     guarded("baseline", baseline_killed_and_resumed)

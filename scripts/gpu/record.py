@@ -17,7 +17,7 @@ from gauntlet import engines, services, serving
 
 PORT = 30000
 PROMPT = "def fibonacci(n):\n    if n < 2:\n        return n\n    return fibonacci(n - 1) + fibonacci(n - 2)\n\n" * 4
-SECRET = ("key", "token", "password")
+SECRET = ("api_key", "password", "hf_token")
 
 
 def stream(url: str, body: dict, file: Path) -> None:
@@ -32,9 +32,8 @@ def record(name: str, out: Path, port: int = PORT) -> None:
     """Streams, an overflow, server_info and metrics of the server at `port`."""
     base = f"http://127.0.0.1:{port}"
     sampling = {"max_new_tokens": 96, "temperature": 0, "ignore_eos": True}
-    stream(
-        "/generate", {"text": PROMPT, "sampling_params": sampling, "stream": True}, out / f"{name}.generate_stream.sse"
-    )
+    short = {"text": PROMPT, "sampling_params": sampling, "stream": True}
+    stream(f"{base}/generate", short, out / f"{name}.generate_stream.sse")
     asked = {"model": "default", "prompt": PROMPT, "max_tokens": 96, "temperature": 0, "stream": True}
     asked["stream_options"] = {"include_usage": True}
     stream(f"{base}/v1/completions", asked, out / f"{name}.completions_stream.sse")

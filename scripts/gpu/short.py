@@ -33,7 +33,7 @@ BEGUN = time.monotonic()
 LOG = Path("/var/tmp/gauntlet-run/log")
 AGENT = "/opt/gauntlet/agent/bin/python"
 RESULTS = Path("/var/lib/gauntlet/results")
-LIMITS = {"foreign_cpu_share": 0.9}  # idle servers of SGLang poll, each on a core of its own
+LIMITS = {"foreign_cpu_share": 1.0}  # idle servers of SGLang poll, each on a core of its own
 MANAGER = services.manager()
 ANSIBLE = ["ansible-playbook", "-i", str(ROOT / "inventory/gpu_local")]
 
@@ -63,7 +63,7 @@ def background(name: str, function, *arguments) -> threading.Thread:
     return thread
 
 
-def play(name: str, *words: str, seconds: float = 200) -> int:
+def play(name: str, *words: str, seconds: float = 150) -> int:
     with (LOG / f"{name}.log").open("w") as log:
         done = subprocess.run([*ANSIBLE, *words], stdout=log, stderr=log, cwd=ROOT, timeout=seconds, check=False)
     recap = [line for line in (LOG / f"{name}.log").read_text().splitlines() if "changed=" in line]
@@ -185,11 +185,13 @@ def must_fail() -> None:
 
 
 def attempts() -> int:
-    return len(list(RESULTS.glob("qwen3-8b-shared.autoregressive*/r*")))
+    """Attempts of the baseline, on the host and at home."""
+    folders = (RESULTS, ROOT / "results" / HOST)
+    return len({path.name for folder in folders for path in folder.glob("qwen3-8b-shared.autoregressive*/r*")})
 
 
-def baseline_killed_and_resumed() -> None:
-    """bench.yml with the baseline: killed once an attempt is there, then run again."""
+def baseline_killed_and_resumed(deployment: dict) -> None:
+    """bench.yml with the baseline: killed once an attempt is there, then run again; nothing of it is left after."""
     words = ["bench.yml", "-e", "campaign=shared-8b", "-e", "method=autoregressive"]
     words += ["-e", json.dumps({"benchmark_limits": LIMITS})]
     with (LOG / "campaign.killed.log").open("w") as log:
@@ -200,8 +202,11 @@ def baseline_killed_and_resumed() -> None:
     os.killpg(first.pid, signal.SIGKILL)
     first.wait()
     say(f"bench.yml killed with {attempts()} attempts")
-    play("campaign.resumed", *words)
+    guarded("resumed", play, "campaign.resumed", *words)
     say(f"  {attempts()} attempts of the baseline")
+    if not MANAGER.ended("gauntlet-bench.service")[0]:
+        MANAGER.stop("gauntlet-bench.service", 20)
+    down(deployment, 30000)
 
 
 def archive(out: Path, name: str = "short.tgz") -> None:
@@ -238,12 +243,12 @@ def main(out: Path, seconds: float) -> None:
     small = background("smollm2", small_real, stable)
     asserts = background("refused", refused)
     time.sleep(30)  # the others are loading by then; the baseline comes last, to be measured in quiet
-    guarded("baseline", baseline_killed_and_resumed)
+    guarded("baseline", baseline_killed_and_resumed, of["autoregressive"])
     for method, thread in waiting.items():
         if left() > 40:
             thread.join(max(0, left() - 30))
             guarded(f"measure {method}", measure, made, of[method], ports[method], stable)
-    if left() > 70:
+    if left() > 90:
         guarded("record eagle3", record.record, "eagle3-chain", recordings(), ports["eagle3"])
         guarded("crosscheck", crosscheck.compare, of["eagle3"], ports["eagle3"], LOG, 1)
     small.join(max(0, min(60, left() - 60)))

@@ -39,15 +39,14 @@ def run(
     for build in sorted({one["engine_build"] for one in wanted if not scripted.stands_in(one)}):
         of_build = [one for one in wanted if one["engine_build"] == build]
         builds[build] = ask(of_build, models, engines_folder, libexec, pretend, cache)
-    gpu = pretend["memory_mib"] / 1024 if pretend else None
     found, predictions = [], {}
     for deployment in wanted:
         paths = engines.locate(deployment, models, engines_folder)
         configs = {role: config(paths[role]) for role in ("model", "drafter") if role in paths}
         build = builds.get(deployment["engine_build"])
         found += findings(deployment, configs, build)
-        if gpu:
-            own, predictions[deployment["name"]] = predict(deployment, configs, paths, gpu, build)
+        if pretend:
+            own, predictions[deployment["name"]] = predict(deployment, configs, paths, pretend, build)
             found += own
     if predictions:
         cache.mkdir(parents=True, exist_ok=True)
@@ -103,16 +102,17 @@ def ask(
 
 
 def predict(
-    deployment: dict, configs: dict, paths: dict, gpu: float, build: dict | None
+    deployment: dict, configs: dict, paths: dict, gpu: dict, build: dict | None
 ) -> tuple[list[dict], dict | None]:
-    """(findings, prediction): a deployment that cannot start is an error with the cheapest change that lets it."""
+    """(findings, prediction). A deployment that cannot start is an error, one that will run fewer requests than it was
+    given is a warning; each with the cheapest changes that fit, calculated by the same formulas."""
     name = {"deployment": deployment["name"]}
     resolved = ((build or {}).get("deployments") or {}).get(deployment["name"], {}).get("resolved") or {}
     arguments = sglang.spelled(deployment["arguments"], releases.parse(deployment["engine_build"]))
     arguments |= {field.replace("_", "-"): resolved[field] for field in RESOLVED if resolved.get(field) is not None}
     try:
         facts = {
-            "gpu_memory": gpu, "release": deployment["engine_build"], "tp": int(deployment["tp"]),
+            "gpu_memory": gpu["memory_mib"] / 1024, "release": deployment["engine_build"], "tp": int(deployment["tp"]),
             "weights": size(deployment, paths, configs, "model") / GIB,
             "environment": deployment.get("environment"),
             "drafter": memory.shape(configs["drafter"]) if configs.get("drafter") else None,
@@ -124,12 +124,18 @@ def predict(
         return [
             name | warning("memory is not predicted", str(problem), "watch the figures that the server prints")
         ], None
-    if not prediction["failure"]:
-        return [name | warning("memory", one, "see gauntlet/memory") for one in prediction["warnings"]], prediction
-    changes = memory.levers(shape, arguments, concurrency=1, **facts)
+    found = [name | warning("memory", one, "see gauntlet/memory") for one in prediction["warnings"]]
+    given, cap = deployment["arguments"].get("max-running-requests"), prediction["max_running_requests"]
+    if prediction["failure"]:
+        wanted, level, what, why = 1, error, "the server would not start", prediction["failure"]
+    elif given is not None and cap < int(given):
+        wanted, level, what, why = int(given), warning, f"max-running-requests {given}", f"the server will run {cap}"
+    else:
+        return found, prediction
+    sizes = tuple(size for size in (1, 2, 4, 8) if size <= gpu.get("count", 1))
+    changes = memory.levers(shape, arguments, concurrency=wanted, tps=sizes, **facts)
     advice = f"what fits: {', or '.join(changes)}" if changes else "nothing fits on this many GPUs of this size"
-    why = f"{prediction['failure']} ({'; '.join(prediction['arithmetic'])})"
-    return [name | error("the server would not start", why, advice)], prediction
+    return [*found, name | level(what, f"{why} ({'; '.join(prediction['arithmetic'])})", advice)], prediction
 
 
 def smallest_gpu() -> dict | None:

@@ -145,7 +145,7 @@ def _change(pairs: list[tuple[Cell, Cell]]) -> Estimate:
             sums = one.sums("speed", prompts)
             speeds.append(dict(zip(one.starts, np.log(sums.over.sum(axis=1) / sums.under.sum(axis=1)), strict=True)))
     end, begin = (
-        [float(np.mean([cell[start] for cell in speeds])) for start in set.intersection(*map(set, speeds))]
+        [float(np.mean([cell[start] for cell in speeds])) for start in sorted(set.intersection(*map(set, speeds)))]
         for speeds in (ends, begins)
     )
     return statistics.new_against_old(end, begin)

@@ -2,9 +2,13 @@
 
 import csv
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +18,7 @@ from analysis.findings import Findings
 from tests import founding
 from tests.synthetic import AUTOREGRESSIVE, HARM, Method, Workload, write
 
+ROOT = Path(__file__).parents[2]
 NGRAM = Method("ngram-simple", acceptance=2.0, step=1.2)
 
 
@@ -116,10 +121,14 @@ def written(root, output, formats=("html", "tex"), plan=None):
 
 
 def test_the_same_results_give_the_same_bytes(small, tmp_path):
-    """HTML, LaTeX, CSV, SVG and PNG, from another copy of the results in another place."""
+    """HTML, LaTeX, CSV, SVG and PNG, from a copy in another place, in another process with other hashes."""
     moved = tmp_path / "elsewhere"
     shutil.copytree(small, moved)
-    one, two = contents(written(small, tmp_path / "one")), contents(written(moved, tmp_path / "two"))
+    for root, output, seed in ((small, "one", "1"), (moved, "two", "2")):
+        command = [sys.executable, "-m", "analysis", "report", root, "--synthetic", "--format", "html,tex", "--output"]
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        subprocess.run([*command, tmp_path / output], cwd=ROOT, env=environment, check=True, capture_output=True)
+    one, two = contents(tmp_path / "one"), contents(tmp_path / "two")
     assert one.keys() == two.keys()
     assert [name for name in one if one[name] != two[name]] == []
 

@@ -70,7 +70,7 @@ def offers(weights: dict, places: Places, options: Options) -> Iterator[tuple[st
         yield "folder", lambda: from_folder(weights)
     if kind == "hub":
         for cache in places.caches:
-            yield "cache", lambda cache=cache: from_cache(weights, cache)
+            yield f"cache {cache}", lambda cache=cache: from_cache(weights, cache)
     for peer in places.peers:
         yield peer.name, lambda peer=peer: from_peer(weights, peer)
     if kind == "hub" and places.hub:

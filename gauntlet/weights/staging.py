@@ -47,6 +47,7 @@ class Plan:
     weights: dict
     wrong: dict[str, str] | None
     why: list[str] = field(default_factory=list)
+    tried: list[str] = field(default_factory=list)  # sources, the one in use last
     offer: Offer | None = None
 
     def about(self) -> dict:
@@ -98,29 +99,29 @@ def _memory(w: dict, mount: Shelf, places: Places, options: Options) -> dict[str
 
 def _plan(w: dict, wrong: dict | None, places: Places, options: Options) -> Plan:
     plan = Plan(w, wrong, ["memory: nothing is staged" if wrong is None else "memory: " + _wrong(wrong)])
-    try:
-        plan.offer = _choose(w, places, options, plan.why)
-    except Unusable as error:
-        if not error.push:
-            raise
+    _choose(plan, places, options)
     return plan
 
 
-def _choose(w: dict, places: Places, options: Options, why: list[str]) -> Offer:
-    """The first source that can give the whole snapshot; `why` gets a sentence for each that was asked."""
+def _choose(plan: Plan, places: Places, options: Options) -> None:
+    """Gives the plan the next source that has the whole snapshot, and a sentence for each that was asked."""
+    w, plan.offer = plan.weights, None
     for source, ask in offers(w, places, options):
-        try:
-            offer = ask()
-        except GauntletError as error:
-            why.append(f"{source}: {error}")
-            if getattr(error, "push", False):
-                raise
-            if getattr(error, "final", False):
-                raise Unusable(f"{w['id']} is not staged; {why[-1]}") from error
+        if source in plan.tried:
             continue
-        why.append(f"{source}: used, {offer.where}")
-        return offer
-    raise Unusable(f"{w['id']} can be had from nowhere; " + "; ".join(why))
+        plan.tried.append(source)
+        try:
+            plan.offer = ask()
+        except GauntletError as error:
+            plan.why.append(f"{source}: {error}")
+            if getattr(error, "push", False):
+                return
+            if getattr(error, "final", False):
+                raise Unusable(f"{w['id']} is not staged; {plan.why[-1]}") from error
+            continue
+        plan.why.append(f"{source}: used, {plan.offer.where}")
+        return
+    raise Unusable(f"{w['id']} can be had from nowhere; " + "; ".join(plan.why))
 
 
 def _require_room(plans: dict[str, Plan], mount: Shelf, places: Places, evictable: dict, options: Options) -> None:
@@ -159,7 +160,8 @@ def _carry_out(plan: Plan, mount: Shelf, places: Places, options: Options) -> di
             whole=lambda folder, names: contents.of_folder({name: folder / name for name in names}, w),
         )
     except Damaged as error:
-        return _damaged_source(plan, error, mount, places, options)
+        _pass_over(plan, error, places, options)
+        return _carry_out(plan, mount, places, options)
     seconds = time.monotonic() - began
     if offer.outside and offer.source != "store" and options.hashed:
         places.store.record(w, offer, filled["manifest"])
@@ -173,17 +175,18 @@ def _carry_out(plan: Plan, mount: Shelf, places: Places, options: Options) -> di
     return report(w, "staged", **plan.about() | measured)
 
 
-def _damaged_source(plan: Plan, error: Damaged, mount: Shelf, places: Places, options: Options) -> dict:
-    """Bytes that only reading showed to be wrong: the next source has its turn, where the store may be repaired."""
-    offer = plan.offer
-    damage = Damaged(f"{offer.source} {offer.where}", error.files)
-    if offer.source != "store" or not (options.repair_store or offer.outside):
-        raise damage from error
-    options.progress.say(f"{damage}: to be had anew")
-    places.store.withdraw(plan.weights["id"], error.files)
-    again = _plan(plan.weights, None, places, options)
-    again.why, again.wrong = [*plan.why, str(damage), *again.why[1:]], {**(plan.wrong or {}), **error.files}
-    return _carry_out(again, mount, places, options)
+def _pass_over(plan: Plan, error: Damaged, places: Places, options: Options) -> None:
+    """Bytes that only reading showed to be wrong: the next source has its turn, unless our own disk fails."""
+    source = plan.tried[-1]
+    damage = Damaged(source if source == plan.offer.where else f"{source} {plan.offer.where}", error.files)
+    if source == "store" and not plan.offer.outside:
+        if not options.repair_store:
+            raise damage from error
+        places.store.withdraw(plan.weights["id"], error.files)
+    plan.why.append(str(damage))
+    plan.wrong = {**(plan.wrong or {}), **error.files}
+    options.progress.say(f"{damage}: to be had elsewhere")
+    _choose(plan, places, options)
 
 
 def _keep_store(w: dict, mount: Shelf, places: Places, options: Options, line: dict) -> bool:

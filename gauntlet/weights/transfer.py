@@ -134,10 +134,6 @@ def run(
     ends in `.part`. `durable`: each file is on the disk before it gets its name.
     Raises Damaged with every wrong file, GauntletError when space runs out or the source cannot be read.
     """
-    for piece in pieces:
-        (folder / piece.name).parent.mkdir(parents=True, exist_ok=True)
-        if not durable:  # memory: all of it, before the first byte
-            _reserve(folder / (piece.name + PART), piece.size)
     stop, damaged, done = threading.Event(), {}, {}
 
     def bring(piece: Piece) -> None:
@@ -148,18 +144,14 @@ def run(
             found = _copy(piece, part, hashed, progress, stop)
         except Damaged as error:
             damaged.update(error.files)
-            part.unlink(missing_ok=True)
             return
         except OSError as error:
             stop.set()
-            if error.errno == errno.ENOSPC:
-                raise GauntletError(f"{folder} is full: {piece.name} did not fit") from error
-            raise GauntletError(f"{piece.name} could not be copied: {error}") from error
+            raise _failure(error, piece.name, folder) from error
         if stop.is_set():
             return
         if why := mismatch(found, piece.expected):
             damaged[piece.name] = why
-            part.unlink(missing_ok=True)
             return
         if durable:
             sync(part)
@@ -167,11 +159,27 @@ def run(
         done[piece.name] = {"size": piece.size, **piece.expected, **found}
         progress.file_done()
 
-    # the largest first: no thread is left alone with a long file at the end
-    _each(bring, sorted(pieces, key=lambda piece: -piece.size), jobs)
+    try:
+        for piece in pieces:
+            (folder / piece.name).parent.mkdir(parents=True, exist_ok=True)
+            if not durable:  # memory: all of it, before the first byte
+                _reserve(folder / (piece.name + PART), piece.size)
+        # the largest first: no thread is left alone with a long file at the end
+        _each(bring, sorted(pieces, key=lambda piece: -piece.size), jobs)
+    except OSError as error:
+        raise _failure(error, piece.name, folder) from error
+    finally:
+        for piece in pieces:  # what is not whole is of no use, and holds memory
+            (folder / (piece.name + PART)).unlink(missing_ok=True)
     if damaged:
         raise Damaged("the source", damaged)
     return done
+
+
+def _failure(error: OSError, name: str, folder: Path) -> GauntletError:
+    if error.errno == errno.ENOSPC:
+        return GauntletError(f"{folder} is full: {name} did not fit")
+    return GauntletError(f"{name} could not be copied: {error}")
 
 
 def sync(path: Path) -> None:

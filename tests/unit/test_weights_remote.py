@@ -220,7 +220,7 @@ class TestPeer:
         other.present(hub=hub)
         path = other.mount.path("tiny") / "m.gguf"
         path.write_bytes(path.read_bytes()[:-1] + b"?")
-        with pytest.raises(GauntletError, match=r"damaged in peer other: m\.gguf"):
+        with pytest.raises(GauntletError, match=r"damaged in other: m\.gguf"):
             host.present(peers=[other.peer()])
         assert host.staged() is None
 

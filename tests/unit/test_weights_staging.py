@@ -170,12 +170,29 @@ def test_a_damaged_blob_is_named_and_nothing_is_served(host):
     assert host.staged() is None
 
 
+def test_a_damaged_blob_gives_the_next_source_its_turn(host):
+    """One bad disk must not stop a host that has the same weights twice."""
+    weights = host.cached()
+    second = host.root / "second"
+    shutil.copytree(host.cache, second, symlinks=True)
+    flip(host.blob(SHARD))
+    places = Places(host.store, [host.cache, second])
+    (line,) = staging.present([weights], host.mount, places, Options(jobs=2))["snapshots"]
+    assert (line["state"], line["where"], list(line["wrong"])) == (
+        "staged",
+        str(second / "models--acme--tiny"),
+        [SHARD],
+    )
+    assert any(f"damaged in cache {host.cache}" in why for why in line["why"])
+    assert host.staged() == MODEL
+
+
 def test_a_cache_that_lost_its_blobs_after_it_was_proven_is_named(host):
     weights = host.cached()
     host.present(weights)
     host.reboot()
     host.blob(SHARD).unlink()
-    with pytest.raises(GauntletError, match=rf"nowhere.*store: .*{SHARD} \(missing\).*cache: .*link without its blob"):
+    with pytest.raises(GauntletError, match=rf"nowhere.*store: .*{SHARD} \(missing\).*cache /.*link without its blob"):
         host.present(weights)
 
 

@@ -24,12 +24,13 @@ CASES = {  # campaign, method, what is changed in its arguments
 }
 
 
-def force(name: str, diagnoses: dict, manager, port: int = 30000) -> dict:
+def force(name: str, diagnoses: dict, manager, port: int = 30000, gpu: int = 0) -> dict:
     """What is said of one forced start, with the journal that it is said from."""
     campaign, method, changes = CASES[name]
     deployment = next(d for d in planned(campaign)["deployments"].values() if d["method"] == method)
     arguments = {**deployment["arguments"], **changes}
-    deployment = {**deployment, "name": f"forced.{name}.tp1-00000000", "arguments": arguments}
+    deployment |= {"name": f"forced.{name}.tp1-00000000", "arguments": arguments}
+    deployment["environment"] = {**deployment["environment"], "CUDA_VISIBLE_DEVICES": str(gpu)}
     text = engines.env_file(deployment, engines.locate(deployment), port)
     (Path(engines.DEPLOYMENTS) / f"{deployment['name']}.env").write_text(text)
     begun, said = time.monotonic(), None

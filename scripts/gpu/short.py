@@ -6,13 +6,15 @@ usage: short.py OUT_FOLDER SECONDS     (on the GPU machine, after scripts/gpu/pr
 site.yml provisions, and servers start as soon as their weights are staged, while it still checks them. bench.yml
 measures the baseline, is killed in the middle and goes on. The drafting deployments of the same plan wait on other
 ports and are measured by the same client (`python -m gauntlet.measure`) afterwards; SmolLM2, whose speed is not the
-point, while the baseline still loads. Last come the starts that must fail. OUT_FOLDER gets one archive, renewed every
-few seconds, so that a run that is cut off keeps what it has.
+point, while the baseline still loads. The starts that must fail come last, or at once on a second card, which then
+shows the hybrid shape on one card and on two. OUT_FOLDER gets one archive, renewed every few seconds, so that a run
+that is cut off keeps what it has.
 """
 
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,6 +37,8 @@ AGENT = "/opt/gauntlet/agent/bin/python"
 RESULTS = Path("/var/lib/gauntlet/results")
 LIMITS = {"foreign_cpu_share": 1.0}  # idle servers of SGLang poll, each on a core of its own
 MANAGER = services.manager()
+CARDS = subprocess.run("nvidia-smi -L | grep -c GPU", shell=True, capture_output=True, text=True, check=False).stdout
+GPUS = max(1, int(CARDS.strip() or 0))
 ANSIBLE = ["ansible-playbook", "-i", str(ROOT / "inventory/gpu_local")]
 
 
@@ -90,8 +94,11 @@ def provisioned(campaign: str, made: dict) -> None:
     say(f"{campaign}: {sum(path.exists() for path in manifests)} of {len(manifests)} weights are staged")
 
 
-def up(deployment: dict, port: int, seconds: float) -> None:
-    """Started on a port of its own, and it answered."""
+def up(deployment: dict, port: int, seconds: float, gpu: int | None = None) -> None:
+    """Started on a port of its own, and on another card than the first where one is named; and it answered."""
+    if gpu is not None:
+        environment = {**deployment["environment"], "CUDA_VISIBLE_DEVICES": str(gpu)}
+        deployment = {**deployment, "environment": environment}
     text = engines.env_file(deployment, engines.locate(deployment), port)
     (Path(engines.DEPLOYMENTS) / f"{deployment['name']}.env").write_text(text)
     serving.begin(deployment, port, MANAGER)
@@ -168,13 +175,13 @@ def refused() -> None:
     (LOG / "refused.json").write_text(json.dumps(found, indent=1))
 
 
-def must_fail() -> None:
+def must_fail(gpu: int) -> None:
     """The founding failure and, once it has taken and given back its memory, one that takes all of it."""
     diagnoses, found = known().diagnoses, {}
 
     def one(name: str, port: int, delay: float) -> None:
         time.sleep(delay)
-        found[name] = failures.force(name, diagnoses, MANAGER, port)
+        found[name] = failures.force(name, diagnoses, MANAGER, port, gpu)
         say(f"  {name}: {found[name]['said']}")
         (LOG / "failures.json").write_text(json.dumps(found, indent=1))
 
@@ -182,6 +189,20 @@ def must_fail() -> None:
     threads = [background(name, one, name, port, delay) for name, port, delay in cases]
     for thread in threads:
         thread.join()
+
+
+TP, TP_PORT = planned("tp-short", gpus=2), 30004
+
+
+def on(cards: int) -> dict:
+    """The hybrid shape at this tensor parallelism."""
+    return next(d for d in TP["deployments"].values() if d["tp"] == cards)
+
+
+def second_card() -> None:
+    """What the first card has no time for: the starts that must fail, then the hybrid shape on one card."""
+    must_fail(1)
+    up(on(1), TP_PORT, 240, gpu=1)
 
 
 def attempts() -> int:
@@ -192,7 +213,7 @@ def attempts() -> int:
 
 def baseline_killed_and_resumed(deployment: dict) -> None:
     """bench.yml with the baseline: killed once an attempt is there, then run again; nothing of it is left after."""
-    words = ["bench.yml", "-e", "campaign=shared-8b", "-e", "method=autoregressive"]
+    words = ["bench.yml", "-e", "campaign=short", "-e", "model=qwen3-8b-shared", "-e", "method=autoregressive"]
     words += ["-e", json.dumps({"benchmark_limits": LIMITS})]
     with (LOG / "campaign.killed.log").open("w") as log:
         first = subprocess.Popen([*ANSIBLE, *words], stdout=log, stderr=log, cwd=ROOT, start_new_session=True)
@@ -228,6 +249,8 @@ def keep(out: Path) -> None:
 
 def main(out: Path, seconds: float) -> None:
     LOG.mkdir(parents=True, exist_ok=True)
+    for found in Path("/var/tmp").glob("all_reduce.*"):
+        shutil.copy(found, LOG)
     out.mkdir(parents=True, exist_ok=True)
     threading.Thread(target=keep, args=(out,), daemon=True).start()
 
@@ -235,13 +258,14 @@ def main(out: Path, seconds: float) -> None:
         return seconds - (time.monotonic() - BEGUN)
 
     stable = conditions()
-    made = planned("shared-8b")
-    provisioned("shared-8b", made)
-    of = {d["method"]: d for d in made["deployments"].values()}
+    made = planned("short")
+    provisioned("short", made)
+    of = {d["method"]: d for d in made["deployments"].values() if d["model"] == "qwen3-8b-shared"}
     ports = {"eagle3": 30002, "dflash": 30003}
     waiting = {method: background(f"up {method}", up, of[method], ports[method], 300) for method in ports}
     small = background("smollm2", small_real, stable)
-    asserts = background("refused", refused)
+    background("refused", refused)
+    second = background("second card", second_card) if GPUS > 1 else None
     time.sleep(30)  # the others are loading by then; the baseline comes last, to be measured in quiet
     guarded("baseline", baseline_killed_and_resumed, of["autoregressive"])
     for method, thread in waiting.items():
@@ -252,11 +276,17 @@ def main(out: Path, seconds: float) -> None:
         guarded("record eagle3", record.record, "eagle3-chain", recordings(), ports["eagle3"])
         guarded("crosscheck", crosscheck.compare, of["eagle3"], ports["eagle3"], LOG, 1)
     small.join(max(0, min(60, left() - 60)))
-    asserts.join(1)
+    if second:
+        second.join(max(0, left() - 60))
+        guarded("measure tp 1", measure, TP, on(1), TP_PORT, stable)
+        guarded("stop tp 1", down, on(1), TP_PORT)
     for method, port in ports.items():
         guarded(f"stop {method}", down, of[method], port)
-    if left() > 40:
-        guarded("must fail", must_fail)
+    if second and left() > 60:
+        guarded("up tp 2", up, on(2), TP_PORT, 120)
+        guarded("measure tp 2", measure, TP, on(2), TP_PORT, stable)
+    elif left() > 40:
+        guarded("must fail", must_fail, 0)
     archive(out)
     say("end")
     archive(out)

@@ -71,9 +71,9 @@ def changes(a: study.Study, b: study.Study) -> list[Change]:
 
     Raises GauntletError when they have none in common.
     """
-    theirs = groups(_quotable(a), _what)
+    theirs = groups(_usable(a), _what)
     pairs = []
-    for what, ours in groups(_quotable(b), _what).items():
+    for what, ours in groups(_usable(b), _what).items():
         candidates = [(one, other) for one in theirs.get(what, []) for other in ours]
         if candidates:
             pairs.append(min(candidates, key=lambda pair: (len(differences(*pair)), pair[0].name, pair[1].name)))
@@ -185,7 +185,7 @@ def _what(cell: Cell) -> tuple:
     return cell.model, cell.method, cell.tp, cell.workload, cell.concurrency
 
 
-def _quotable(one: study.Study) -> list[Cell]:
+def _usable(one: study.Study) -> list[Cell]:
     return [cell for cell in one.cells if cell.valid and not cell.closing]
 
 

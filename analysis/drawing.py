@@ -18,6 +18,7 @@ from analysis.grouping import groups, natural
 HUES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKS = "osD^vPX*<>"
 BASELINE = "#6b6b6b"
+HEAT = "PuOr"
 STYLE = {
     "svg.hashsalt": "gauntlet", "svg.fonttype": "path", "font.size": 9, "axes.spines.top": False,
     "axes.spines.right": False, "axes.titlesize": 9.5, "axes.titleweight": "bold", "axes.titlelocation": "left",
@@ -143,16 +144,16 @@ def _heat(figure: Figure, palette: Palette):
     size = (1.6 + 0.075 * max(map(len, figure.ticks)) + 0.85 * columns, 1.3 + 0.26 * rows)
     drawn, axis = plt.subplots(figsize=size)
     shown = [point.y.value for series in panel.series for point in series.points if not math.isnan(point.y.value)]
-    scale = TwoSlopeNorm(1, min(0.5, *shown, 0.999), max(1.5, *shown))
+    scale = heat_scale(shown)
     for column, series in enumerate(panel.series):
         for point in series.points:
             values[int(point.x)][column] = point.y.value
             sure = point.y.excludes_one
             if not math.isnan(point.y.value):
-                dark = abs(scale(point.y.value) - 0.5) > 0.33
+                dark = is_dark(scale(point.y.value))
                 colour = ("white" if dark else "#111111") if sure else ("#dddddd" if dark else "#888888")
                 axis.text(column, point.x, f"{point.y.value:.2f}", ha="center", va="center", fontsize=8, color=colour)
-    image = axis.imshow(values, cmap="PuOr", norm=scale, aspect="auto")
+    image = axis.imshow(values, cmap=HEAT, norm=scale, aspect="auto")
     axis.set_xticks(
         range(columns), [series.name for series in panel.series], rotation=30, ha="left", rotation_mode="anchor"
     )
@@ -164,6 +165,16 @@ def _heat(figure: Figure, palette: Palette):
     bar = drawn.colorbar(image, ax=axis, shrink=min(1.0, 3.2 / size[1]), aspect=14, label="speed-up (×)")
     bar.outline.set_visible(False)
     return drawn
+
+
+def heat_scale(values: list[float]) -> TwoSlopeNorm:
+    """Speed-ups to 0..1, the baseline in the middle."""
+    return TwoSlopeNorm(1, min(0.5, *values), max(1.5, *values))
+
+
+def is_dark(shade: float) -> bool:
+    """Whether a field of that shade takes white ink."""
+    return abs(shade - 0.5) > 0.33
 
 
 def _grid(figure: Figure, width: float, height: float, share_y: bool = False, share_x: bool | None = None):

@@ -189,7 +189,7 @@ def _over_concurrency(study: Study, naming: "Naming", comparisons: list[Comparis
 
 
 def _throughputs(study: Study, naming: "Naming", comparisons: list[Comparison]) -> Iterable[Figure]:
-    for (host, workload), cells in groups(_quotable(study), lambda cell: (cell.host, cell.workload)).items():
+    for (host, workload), cells in groups(study.quotable, lambda cell: (cell.host, cell.workload)).items():
         panels = _lines(
             [(cell, cell.concurrency, cell.tokens_per_s, (cell,)) for cell in cells],
             lambda cell: f"{cell.model} · TP{cell.tp}",
@@ -248,7 +248,7 @@ def _over_tp(study: Study, naming: "Naming", comparisons: list[Comparison]) -> I
 
 
 def _over_context(study: Study, naming: "Naming", comparisons: list[Comparison]) -> Iterable[Figure]:
-    sweeps = context_sweeps(_quotable(study))
+    sweeps = context_sweeps(study.quotable)
     for (*series, concurrency), found in groups(sweeps, lambda cells: (*cells[0].series, cells[0].concurrency)).items():
         where = naming.of(tuple(series))
         cells = [cell for sweep in found for cell in sweep]
@@ -334,10 +334,6 @@ def _filters(found: list[Comparison]) -> dict:
         "workloads": tuple(dict.fromkeys(one.method.workload for one in found)),
         "tps": tuple(sorted({one.method.tp for one in found})),
     }
-
-
-def _quotable(study: Study) -> list[Cell]:
-    return [cell for cell in study.cells if cell.valid and not cell.closing and cell.name not in study.doubts]
 
 
 def _names(cells: Iterable[Cell]) -> tuple[str, ...]:

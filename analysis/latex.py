@@ -8,10 +8,10 @@ from pathlib import Path
 
 import jinja2
 from matplotlib import colormaps
-from matplotlib.colors import TwoSlopeNorm, to_hex
+from matplotlib.colors import to_hex
 
 from analysis import statistics
-from analysis.drawing import Palette, top
+from analysis.drawing import HEAT, Palette, heat_scale, is_dark, top
 from analysis.figures import Figure, Panel
 from analysis.findings import Findings
 from analysis.grouping import natural
@@ -161,7 +161,7 @@ def heat(figure: Figure) -> list[tuple[Source, list[tuple[Source, Source, Source
     """(row's name, [(background, ink, value) of each method])."""
     panel = figure.panels[0]
     values = [p.y.value for series in panel.series for p in series.points if not math.isnan(p.y.value)]
-    scale = TwoSlopeNorm(1, min(0.5, *values, 0.999), max(1.5, *values))
+    scale = heat_scale(values)
     rows = []
     for place, name in enumerate(figure.ticks):
         fields = []
@@ -171,8 +171,8 @@ def heat(figure: Figure) -> list[tuple[Source, list[tuple[Source, Source, Source
                 fields.append((Source("FFFFFF"), Source("888888"), Source("--")))
                 continue
             shade = float(scale(value.value))
-            ink = ("FFFFFF" if abs(shade - 0.5) > 0.33 else "111111") if value.excludes_one else "888888"
-            ground = to_hex(colormaps["PuOr"](shade)).lstrip("#").upper()
+            ink = ("FFFFFF" if is_dark(shade) else "111111") if value.excludes_one else "888888"
+            ground = to_hex(colormaps[HEAT](shade)).lstrip("#").upper()
             fields.append((Source(ground), Source(ink), Source(f"{value.value:.2f}")))
         rows.append((Source(escape(name)), fields))
     return rows

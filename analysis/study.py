@@ -46,6 +46,11 @@ class Study:
         """What was not real in any attempt."""
         return sorted({text for cell in self.cells for doc in cell.attempts["document"] for text in doc["simulated"]})
 
+    @property
+    def quotable(self) -> list[Cell]:
+        """Cells whose own numbers may be shown as such."""
+        return [cell for cell in self.cells if cell.valid and not cell.closing and cell.name not in self.doubts]
+
     @cached_property
     def _by_method(self) -> dict[str, Comparison]:
         return {comparison.method.name: comparison for comparison in self.comparisons}
@@ -91,7 +96,7 @@ def _misleading(valid: list[Cell], comparisons: list[Comparison]) -> tuple[dict,
     doubted |= {comparison.method.name: doubts.of_comparison(comparison) for comparison in comparisons}
     crossed = doubts.crossed_pools(valid)
     remarks = {cell.name: [*crossed.get(cell.name, []), *doubts.remarks(cell)] for cell in valid}
-    return ({name: said for name, said in one.items() if said} for one in (doubted, remarks))
+    return tuple({name: said for name, said in one.items() if said} for one in (doubted, remarks))
 
 
 def _nearest(cell: Cell, baselines: list[Cell]) -> Cell:

@@ -226,7 +226,7 @@ def _scaling(study: Study) -> Table:
         Column("gain", "over the lowest C", "×"),
     )  # fmt: skip
     rows = []
-    for cells in groups(_quotable(study), lambda cell: (*cell.series, cell.method, cell.workload)).values():
+    for cells in groups(study.quotable, lambda cell: (*cell.series, cell.method, cell.workload)).values():
         lowest = cells[0]
         for cell in cells if len(cells) > 1 else []:
             gain = cell.tokens_per_s.value / lowest.tokens_per_s.value
@@ -272,7 +272,7 @@ def tp_sweeps(study: Study) -> list[list[Cell]]:
             cell.concurrency,
         )
 
-    sweeps = [sorted(cells, key=lambda cell: cell.tp) for cells in groups(_quotable(study), key).values()]
+    sweeps = [sorted(cells, key=lambda cell: cell.tp) for cells in groups(study.quotable, key).values()]
     return [cells for cells in sweeps if len({cell.tp for cell in cells}) > 1]
 
 
@@ -356,10 +356,6 @@ def _unreadable(study: Study) -> Table:
 def _row(cell: Cell, cells: Iterable[Cell], **values) -> dict:
     told = {name: getattr(cell, name) for name in ("host", "model", "tp", "workload", "concurrency", "method")}
     return told | values | {"cells": [one.name for one in dict.fromkeys(cells)]}
-
-
-def _quotable(study: Study) -> list[Cell]:
-    return [cell for cell in study.cells if cell.valid and not cell.closing and cell.name not in study.doubts]
 
 
 def _raw(value: object) -> object:

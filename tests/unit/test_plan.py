@@ -60,7 +60,16 @@ def done(made, **changes):
 
 
 def work(made, host="lab1"):
-    return [(a["deployment"], a["repeat"], cell) for a in made["hosts"][host]["activations"] for cell in a["cells"]]
+    """What is measured, but for the baseline once more at the end."""
+    starts = [start for start in made["hosts"][host]["activations"] if not start["closing"]]
+    return [(start["deployment"], start["repeat"], cell) for start in starts for cell in start["cells"]]
+
+
+def test_the_baseline_is_measured_once_more_at_the_end(lab):
+    """Drift, and the control of losslessness: the same prompts on another start of the same server."""
+    starts = lab(method="ngram")["hosts"]["lab1"]["activations"]
+    assert [start["closing"] for start in starts] == [False] * 9 + [True]
+    assert starts[-1]["deployment"].startswith("smollm2-135m.autoregressive.")
 
 
 def methods(made):
@@ -253,7 +262,7 @@ def test_an_invalid_attempt_and_one_of_another_specification_do_not_count(lab):
 def test_rounds_are_outermost_and_the_baseline_is_first(lab):
     made = lab()
     order = [
-        (a["repeat"], made["deployments"][a["deployment"]]["method"]) for a in made["hosts"]["lab1"]["activations"]
+        (a["repeat"], made["deployments"][a["deployment"]]["method"]) for a in made["hosts"]["lab1"]["activations"][:-1]
     ]
     assert [repeat for repeat, _ in order] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     assert [method for _, method in order[::3]] == ["autoregressive"] * 3

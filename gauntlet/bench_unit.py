@@ -51,10 +51,12 @@ class Client:
         return {"changed": True, "attached": False, **self.status(0)}
 
     def stop(self, check: bool = False) -> dict:
-        """Stop the client; what it has stored stays."""
+        """Stop the client, or forget one that has ended; what it has stored stays."""
         running = self.running()
         if running and not check:
             services.manager().stop(self.unit, timeout=120)
+        elif not check:
+            services.manager().clear(self.unit)
         return {"changed": running, **self.status(0)}
 
     def status(self, offset: int, wait: float = 0) -> dict:

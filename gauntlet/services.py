@@ -78,13 +78,17 @@ class Systemd:
 
     def transient(self, unit: str, description: str, command: list[str]) -> None:
         """Runs a command as a unit of its own, which outlives whoever started it and whose end can be read."""
-        run("systemctl", "stop", unit)  # an ended one that only remains
-        run("systemctl", "reset-failed", unit)
+        self.clear(unit)
         words = ["systemd-run", f"--unit={unit}", f"--description={description}", "--remain-after-exit"]
         words += ["--property=Type=exec", "--property=Restart=no", "--property=LimitNOFILE=65536"]
         started = run(*words, *command)
         if started.returncode:
             raise GauntletError(f"{description} cannot be started: {started.stderr.strip()}")
+
+    def clear(self, unit: str) -> None:
+        """Forgets an ended unit that is kept only so that its end can be read."""
+        run("systemctl", "stop", unit)
+        run("systemctl", "reset-failed", unit)
 
     def ended(self, unit: str) -> tuple[bool, int]:
         """(whether a transient unit has ended or never was, its exit status)."""

@@ -59,6 +59,9 @@ class Supervisor:
         """Runs a command as a unit of its own, which outlives whoever started it and whose end can be read."""
         self.run(unit, f"; {description}\ncommand={shlex.join(command)}")
 
+    def clear(self, unit: str) -> None:
+        """An ended program leaves nothing that would have to be forgotten."""
+
     def ended(self, unit: str) -> tuple[bool, int]:
         """(whether a transient unit has ended or never was, its exit status)."""
         info = self._info(unit)

@@ -18,6 +18,8 @@ GIB = 1 << 30
 # nvidia-smi's total minus what SGLang finds free before weights: seen 140.40 - 139.09 on an H200
 CONTEXT_GIB = 1.3
 MULTIMODAL_GIB = 0.1
+# what a drafter's runner holds beside its weights before the pools are sized: seen 0.09 to 0.11 on an H200
+DRAFTER_GIB = 0.1
 REQUESTS_WITH_DRAFTING = 48
 
 
@@ -122,10 +124,11 @@ def _rest(
     R = A - P(1 - f) where A is free after loading; the drafter is loaded by then from 0.5.14 on.
     """
     free = gpu_memory - CONTEXT_GIB
-    counted = drafter if release >= (0, 5, 14) else 0.0
+    late = release < (0, 5, 14)  # the drafter is loaded after the pools, out of the slack
+    counted = drafter + DRAFTER_GIB if drafter and not late else 0.0
     slack = free * (1 - fraction)
     vision = MULTIMODAL_GIB if shape.get("multimodal") and release >= (0, 5, 18) else 0.0
-    return free - weights - counted - slack - vision, free, slack - (drafter - counted)
+    return free - weights - counted - slack - vision, free, slack - (drafter if late else 0.0)
 
 
 def _cell(shape: dict, drafter: dict | None, spec: dict, arguments: dict, tp: int, now: str) -> int:

@@ -33,20 +33,19 @@ def run(
     Raises GauntletError where a build cannot be asked at all.
     """
     wanted = [one for one in deployments if one["engine"] == "sglang"]
-    # SGLang is told of the GPU instead of asking it: a CUDA context would hold memory, and does not survive a fork
-    pretend = pretend or smallest_gpu()
+    told = pretend or smallest_gpu()
     builds = {}
     for build in sorted({one["engine_build"] for one in wanted if not scripted.stands_in(one)}):
         of_build = [one for one in wanted if one["engine_build"] == build]
-        builds[build] = ask(of_build, models, engines_folder, libexec, pretend, cache)
+        builds[build] = ask(of_build, models, engines_folder, libexec, {"gpu": told, "pretend": bool(pretend)}, cache)
     found, predictions = [], {}
     for deployment in wanted:
         paths = engines.locate(deployment, models, engines_folder)
         configs = {role: config(paths[role]) for role in ("model", "drafter") if role in paths}
         build = builds.get(deployment["engine_build"])
         found += findings(deployment, configs, build)
-        if pretend:
-            own, predictions[deployment["name"]] = predict(deployment, configs, paths, pretend, build)
+        if told:
+            own, predictions[deployment["name"]] = predict(deployment, configs, paths, told, build)
             found += own
     if predictions:
         cache.mkdir(parents=True, exist_ok=True)
@@ -63,11 +62,11 @@ def predicted(name: str, cache: Path = CACHE) -> dict | None:
 
 
 def ask(
-    deployments: list[dict], models: str, engines_folder: str, libexec: str, pretend: dict | None, cache: Path
+    deployments: list[dict], models: str, engines_folder: str, libexec: str, gpu: dict, cache: Path
 ) -> dict:
     """The answer of sglang_check.py for all deployments of one build; kept, for it depends on nothing else."""
     folder = f"{engines_folder}/{deployments[0]['engine_build']}"
-    request = {"pretend": pretend, "deployments": []}
+    request = {**gpu, "deployments": []}
     for deployment in deployments:
         paths = engines.locate(deployment, models, engines_folder)
         words = sglang.command(deployment, paths, 30000)

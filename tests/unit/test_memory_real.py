@@ -9,7 +9,9 @@ from gauntlet import memory
 
 RECORDED = Path(__file__).parents[1] / "recordings/sglang-0.5.16-h200-memory"
 PREDICTED = {
-    name.rpartition(".tp1")[0]: one for name, one in json.loads((RECORDED / "predictions.json").read_text()).items()
+    name.partition(".tp1-")[0]: one
+    for name, one in json.loads((RECORDED / "predictions.json").read_text()).items()
+    if ".tp1-" in name
 }
 STARTS = sorted(path.stem for path in RECORDED.glob("*.log"))
 

@@ -125,8 +125,8 @@ def test_the_prediction_uses_what_the_release_resolved(answer):
 def test_every_renamed_flag_is_one_that_the_release_has():
     python = subprocess.run([ROOT / "scripts/sglang_wheel"], capture_output=True, text=True, check=True).stdout.strip()
     asked = subprocess.run(
-        [python, ROOT / "roles/serving/files/sglang_check.py"], input=json.dumps({"pretend": GPU, "deployments": []}),
-        capture_output=True, text=True, check=True,
+        [python, ROOT / "roles/serving/files/sglang_check.py"],
+        input=json.dumps({"gpu": GPU, "pretend": True, "deployments": []}), capture_output=True, text=True, check=True,
     )  # fmt: skip
     flags = json.loads(asked.stdout)["flags"]
     for _, new, _ in sglang.RENAMED:

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """SGLang's own validation of command lines, in its own environment: one process for all, no server, no GPU held.
 
-stdin:  {"deployments": [{"name": str, "argv": [words after `sglang serve`], "environment": {…}}], "pretend": null or
-         {"capability": [12, 0], "memory_mib": 97887, "count": 8}}
+stdin:  {"deployments": [{"name": str, "argv": [words after `sglang serve`], "environment": {…}}],
+         "gpu": null or {"capability": [12, 0], "memory_mib": 97887, "count": 8}, "pretend": true where it is not here}
 stdout: {"version": str, "flags": {flag: default}, "algorithms": [str],
          "deployments": {name: {"ok": bool, "warnings": [str], "resolved": {field: value},
                                 "error": null or {"kind": str, "message": str, "where": "file:line", "code": str}}}}
 Each command line is resolved in a forked child, since SGLang resolves a record once and keeps state in its modules.
-`pretend` describes a GPU to a machine that has none, so that a plan can be checked before the hardware is there.
+SGLang is told of the GPU instead of asking CUDA, whose context would hold memory and does not survive a fork. With
+`pretend`, packages that only a GPU needs are stood in for, so that a plan can be checked before the hardware is there.
 """
 
 import argparse
@@ -63,13 +64,12 @@ def missing(module, name):
     raise AttributeError(f"{module} is not installed, it has no {name}")
 
 
-def pretend(gpu):
+def tell(gpu):
     """A GPU for SGLang's detection; nothing is computed on it."""
-    sys.meta_path.append(Absent())
     import torch
 
     total = gpu["memory_mib"] << 20
-    properties = type("Properties", (), {"total_memory": total, "name": "pretended", "major": gpu["capability"][0],
+    properties = type("Properties", (), {"total_memory": total, "name": "told", "major": gpu["capability"][0],
                                          "minor": gpu["capability"][1], "multi_processor_count": 188})  # fmt: skip
     torch.version.cuda = torch.version.cuda or "13.0"
     torch.cuda.is_available = lambda: True
@@ -77,7 +77,7 @@ def pretend(gpu):
     torch.cuda.current_device = lambda: 0
     torch.cuda.get_device_capability = lambda *a, **k: tuple(gpu["capability"])
     torch.cuda.get_device_properties = lambda *a, **k: properties
-    torch.cuda.get_device_name = lambda *a, **k: "pretended"
+    torch.cuda.get_device_name = lambda *a, **k: "told"
     torch.cuda.mem_get_info = lambda *a, **k: (total, total)
     with contextlib.suppress(ImportError):
         from sglang.srt.utils import common
@@ -191,7 +191,9 @@ def main():
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever the imports print is not the answer
     if request.get("pretend"):
-        pretend(request["pretend"])
+        sys.meta_path.append(Absent())
+    if request.get("gpu"):
+        tell(request["gpu"])
     import_ahead()
     answer = {"version": importlib.metadata.version("sglang"), "flags": flags(), "algorithms": algorithms()}
     answer["deployments"] = {

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from gauntlet.dialects.reading import Reading, first_of, loads, message_of, totals
 from gauntlet.dialects.server import Server
+from gauntlet.errors import GauntletError
 from gauntlet.stream import events
 
 # a quote inside JSON text is escaped, so this matches the key only
@@ -124,4 +125,9 @@ class SGLang(Server):
         else:
             asked = {"prompt": prompt["text"], "add_special_tokens": special}
         answer = self._call("POST", "/tokenize", {"model": "default", **asked})
+        if answer.status_code == 500:
+            raise GauntletError(
+                f"{self.base_url}/tokenize answers 500: the usual cause is a tokenizer_config.json without "
+                "model_max_length, whose default SGLang cannot write as JSON; put the model's context length there"
+            )
         return None if answer.status_code in (400, 404, 422) else self._object(answer)["tokens"]

@@ -39,8 +39,11 @@ unit: ## unit and contract tests: seconds, no lab
 	pytest -q tests/unit tests/contract -m "not tex and not chromium and not wheel"
 
 .PHONY: lab-test
-lab-test: ## the whole job on a real lab host
-	pytest -q tests/lab
+lab-test: ## the whole job on real lab hosts; two halves side by side, each on hosts of its own
+	@mkdir -p .cache
+	@pytest -q tests/lab/test_main_job.py tests/lab/test_lab_host.py >.cache/lab-test.log 2>&1 & half=$$!; \
+	pytest -q tests/lab --ignore tests/lab/test_main_job.py --ignore tests/lab/test_lab_host.py; other=$$?; \
+	wait $$half; half=$$?; cat .cache/lab-test.log; exit $$((half | other))
 
 .PHONY: tex
 tex: ## compile the LaTeX report for real (installs TeX)

@@ -73,7 +73,7 @@ def main(words: list[str] | None = None) -> int:
         f"The server is fired up and ready to roll! (scripted engine on {engine.base_url})", file=sys.stderr, flush=True
     )
     try:
-        engine.serve()
+        engine.serve_alone()
     except KeyboardInterrupt:
         return 0
     return 0

@@ -4,6 +4,7 @@ One thread, one heap of due sends: on a busy core it is late like any server wou
 """
 
 import contextlib
+import gc
 import heapq
 import itertools
 import json
@@ -23,6 +24,7 @@ clock = time.monotonic
 ROUTES = {"/generate": "generate", "/completion": "completion", "/v1/completions": "completions",
           "/v1/chat/completions": "chat"}  # fmt: skip
 ANSWERS_KEPT = 8192
+TURN = 16  # reads or sends between two looks at the sockets
 COUNTERS = ("prompt_tokens", "completion_tokens", "verify_steps", "requests", "drafted", "accepted", "cached")
 
 
@@ -33,6 +35,7 @@ class Connection:
     out: bytearray = field(default_factory=bytearray)
     busy: bool = False
     closing: bool = False
+    ready_at: float | None = None
 
 
 class Engine:
@@ -59,6 +62,11 @@ class Engine:
 
     # running
 
+    def serve_alone(self) -> None:
+        """Serve in a process of its own, without the pauses of the garbage collector."""
+        gc.disable()
+        self.serve()
+
     def start(self) -> "Engine":
         """Serve in a thread (for tests; calibration and benchmarks give it a process of its own)."""
         self._thread = threading.Thread(target=self.serve, daemon=True)
@@ -71,19 +79,28 @@ class Engine:
         self._thread.join()
 
     def serve(self) -> None:
-        """Until stopped: send what is due, read what came."""
+        """Until stopped: send what is due, read what came; a little of each in turn, so that a burst of one does not
+        hide when the other was due."""
+        waiting: deque[Connection] = deque()
         while not self._stop:
-            wait = max(0.0, self._due[0][0] - clock()) if self._due else None
-            for key, _ in self._selector.select(wait):
+            wait = 0.0 if waiting else max(0.0, self._due[0][0] - clock()) if self._due else None
+            ready = self._selector.select(wait)
+            moment = clock()  # what is ready had arrived by now, however long its turn takes to come
+            for key, _ in ready:
                 if key.data is None:
                     self._accept()
                 elif key.data == "wake":
                     os.read(self._wake_r, 1)
-                else:
-                    self._read(key.data)
-            while self._due and self._due[0][0] <= clock():
-                _, _, send = heapq.heappop(self._due)
-                send()
+                elif key.data.ready_at is None:
+                    key.data.ready_at = moment
+                    waiting.append(key.data)
+            for _ in range(min(TURN, len(waiting))):
+                connection = waiting.popleft()
+                moment, connection.ready_at = connection.ready_at, None
+                self._read(connection, moment)
+            for _ in range(TURN):
+                if self._due and self._due[0][0] <= clock():
+                    heapq.heappop(self._due)[2]()
         for key in list(self._selector.get_map().values()):
             if isinstance(key.data, Connection):
                 key.data.sock.close()
@@ -98,7 +115,7 @@ class Engine:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._selector.register(sock, selectors.EVENT_READ, Connection(sock))
 
-    def _read(self, connection: Connection) -> None:
+    def _read(self, connection: Connection, moment: float) -> None:
         try:
             data = connection.sock.recv(1 << 20)
         except BlockingIOError:
@@ -109,9 +126,9 @@ class Engine:
             return self._close(connection)
         connection.got += data
         if not connection.busy:
-            self._next(connection)
+            self._next(connection, moment)
 
-    def _next(self, connection: Connection) -> None:
+    def _next(self, connection: Connection, arrived: float) -> None:
         head, end, rest = bytes(connection.got).partition(b"\r\n\r\n")
         if not end:
             return
@@ -120,7 +137,6 @@ class Engine:
         length = int(fields.get("content-length", 0))
         if len(rest) < length:
             return
-        arrived = clock()
         connection.got = bytearray(rest[length:])
         method, path, _ = first.split(" ", 2)
         if fields.get("expect", "").lower() == "100-continue":
@@ -157,7 +173,7 @@ class Engine:
         if close:
             self._close(connection)
         elif connection.got:
-            self._next(connection)
+            self._next(connection, clock())
 
     def _write(self, connection: Connection, data: bytes) -> bool:
         """All of it; a client that does not read for a second is dropped."""
@@ -228,7 +244,6 @@ class Engine:
         except ValueError as error:
             return 400, {"error": {"message": str(error), "code": 400}}
         self.script, self.overrides, self.count, self.log = base, overrides, 0, []
-        self._cache.clear()
         for one in body.get("prepare", []):
             route = ROUTES[one["path"]]
             self._answer(self.script, route, *_asked(route, one["body"]))

@@ -17,7 +17,7 @@ ROUNDS = 2
 def _serve(pipe, script: Script) -> None:
     engine = Engine(script)
     pipe.send(engine.base_url)
-    engine.serve()
+    engine.serve_alone()
 
 
 def measure(concurrency: int, script: Script | None = None, chunks: int = CHUNKS) -> dict:

@@ -110,7 +110,8 @@ snapshots:
   description:
     - For each of the weights its C(id), C(state) (right, staged, would_stage, missing, damaged or absent), the
       C(source) that was used, C(where), C(why) (what each source said), C(wrong) (files by name with what is wrong),
-      C(bytes), C(seconds), C(gb_per_s), C(unverified), C(resumed), C(left_out), C(notes), and C(modes) that were set right.
+      C(bytes), C(seconds), C(gb_per_s), C(unverified), C(resumed), C(left_out), C(notes), and
+      C(modes) that were set right.
   type: list
   elements: dict
   returned: success

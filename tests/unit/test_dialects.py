@@ -162,7 +162,7 @@ def test_an_empty_finish_reason_is_none():
 
 
 def test_llamacpp_steps_from_accepted_counts():
-    """A token tells the drafts accepted so far, the first of a step those of its whole step; a stop may cut the last."""
+    """A token tells the drafts accepted so far, the first of a step those of its whole step; a stop may cut it."""
     assert step_ends([0, 0, 2, 2, 2, 2]) == [1, 2, 5, 6]
     assert step_ends([0, 3, 3]) == [1, 3]
     assert step_ends([0]) == [1] and step_ends([]) == []

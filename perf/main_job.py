@@ -1,4 +1,4 @@
-"""Where the time of `make bench` goes, cold and warm: python perf/main_job.py
+"""Where the time of `make bench` goes, cold and warm: python -m perf.main_job
 
 In a fresh clone. Cold: no cached lab root, no wheels, no weights, no results. Warm: the caches are there, the lab host
 is taken away and the results are removed, so that provisioning and measuring are done again. Replaces its section in

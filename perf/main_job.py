@@ -28,7 +28,8 @@ def job(clone: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    subprocess.run(["make", "clean"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    if (ROOT / ".venv").exists():  # on a fresh machine there is no lab to take away, and nothing to do it with
+        subprocess.run(["make", "clean"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     for cache in CACHES:
         shutil.rmtree(cache, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix="gauntlet-bench-") as folder:

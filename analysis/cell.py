@@ -27,6 +27,7 @@ SUMMED = (
     "decode_tokens", "decode_seconds", "steps", "produced", "drafted", "accepted",
 )  # fmt: skip
 DEPLOYMENT = ("engine", "engine_build", "tp", "arguments", "environment", "weights")  # of a specification
+MADE_UP = "SGLANG_SIMULATE"  # an acceptance that SGLang was told to pretend
 LATENCIES = ("ttft", "ttft_scheduled", "tpot", "e2e")
 
 
@@ -52,6 +53,8 @@ class Cell:
             first["family"],
             int(first["tp"]),
         )
+        if any(text.startswith(MADE_UP) for text in self.document["simulated"]):
+            self.method += " (simulated)"  # wherever its numbers appear
         self.engine, self.engine_build, self.workload = first["engine"], first["engine_build"], first["workload"]
         self.concurrency, self.conditions_id = int(first["concurrency"]), first["conditions_id"]
         self.baseline, self.closing = bool(first["baseline"]), bool(first["closing"])

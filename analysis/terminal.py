@@ -69,7 +69,7 @@ def _notes(findings: Findings) -> list[str]:
         notes += [f"{name}: {'; '.join(found)}" for name, found in names.items()]
     few = [comparison for comparison in study.comparisons if comparison.speedup.reason]
     notes += sorted({f"{one.method.method}: {one.speedup.reason}" for one in few})
-    alone = sorted({(cell.method, cell.host) for cell in study.without_baseline})
+    alone = sorted({(cell.document["method"], cell.host) for cell in study.without_baseline})
     notes += [
         f"{method} has no baseline on {host}: ansible-playbook bench.yml -e method={method} --limit {host} measures it"
         for method, host in alone

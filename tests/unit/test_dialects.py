@@ -187,6 +187,22 @@ def test_counters_of_a_recorded_page():
     }  # fmt: skip
 
 
+def test_a_tree_of_drafts_as_recorded():
+    """EAGLE-3 with four children a node: several tokens a chunk, and the acceptance without the prefill's token. SGLang's
+    own figure counts that token (96 / 31 = 3.10); its counters count the verify steps of all that it answered."""
+    topk4 = "../sglang-0.5.16-h200-topk4"
+    reading = read(f"{topk4}/generate_stream.sse")
+    assert (reading.completion_tokens, reading.verify_steps, reading.accepted, reading.drafted) == (96, 31, 66, 465)
+    assert len(reading.n) == 32 and reading.n[:4] == [1, 4, 7, 10]
+    (record,) = records(f"{topk4}/generate_stream.sse")
+    assert timing.acceptance_length([record]) == pytest.approx(95 / 31)
+    assert read(f"{topk4}/completions_stream.sse", "openai").completion_tokens == 96
+    assert "40016 tokens" in read(f"{topk4}/overflow_stream.sse").error["message"]  # max(4 x 3, 16) are reserved
+    assert get("sglang").counters((RECORDINGS / topk4 / "metrics.txt").read_text()) == {
+        "prompt_tokens": 388.0, "completion_tokens": 204.0, "verify_steps": 64.0, "requests": 4.0,
+    }  # fmt: skip
+
+
 def test_an_unknown_dialect_has_a_nearest_name():
     """A typo in an inventory is answered with what was meant."""
     with pytest.raises(GauntletError, match="did you mean 'sglang'"):

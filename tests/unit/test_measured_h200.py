@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 import analysis
+from analysis import study, terminal
+from analysis.findings import Findings
 from gauntlet import lossless
 
 RESULTS = Path(__file__).parents[2] / "docs/measured/h200/results"
@@ -25,7 +27,7 @@ def requests(folder):
 
 def test_all_of_it_is_read_and_quotable():
     found, _ = analysis.load(RESULTS)
-    assert len(found) == len(ATTEMPTS) == 22
+    assert len(found) == len(ATTEMPTS) == 24
     assert found["valid"].all()
 
 
@@ -41,17 +43,45 @@ def test_sglangs_counters_are_the_sums_over_its_requests(path):
 
 
 def test_contexts_are_exact_in_tokens():
-    for cell, folder in cells(model="qwen3-8b-shared"):
-        wanted = {"context-3k-short": 3000, "context-30k-short": 30000}[cell["workload"]]
+    for cell, folder in cells(model="qwen3-8b-shape"):
+        wanted = {"context-1k": 1024, "context-3k-short": 3000, "context-30k-short": 30000}[cell["workload"]]
         assert {r["prompt_tokens"] for r in requests(folder)} == {wanted}
 
 
 def test_a_drafter_of_nothing_accepts_nothing():
     """Dummy weights: every verify step gives its one token, and the prefill's token is not counted as a step's."""
     for method in ("eagle3", "dflash"):
-        assert {cell["summary"]["acceptance_length"] for cell, _ in cells(model="qwen3-8b-shared", method=method)} == {
+        assert {cell["summary"]["acceptance_length"] for cell, _ in cells(model="qwen3-8b-shape", method=method)} == {
             1.0
         }
+
+
+def test_memory_was_predicted_before_the_start():
+    """What SGLang printed, stored with each attempt beside what was predicted on that host: within one per cent."""
+    stored = [cell["observed"]["memory"] for cell, _ in cells(model="qwen3-8b-shape")]
+    assert len(stored) == 14
+    for memory in stored:
+        printed, predicted = memory["printed"], memory["predicted"]
+        assert printed["kv_tokens"] == pytest.approx(predicted["kv_tokens"], rel=0.01)
+        assert printed["max_running_requests"] == predicted["max_running_requests"] and not memory["differs"]
+
+
+def test_made_up_acceptance_says_so():
+    """Acceptance that SGLang was told to pretend is stored as such, in the identity too, and shown so in every table."""
+    simulated = [cell for cell, _ in cells(method="eagle3-topk4")]
+    assert {tuple(cell["simulated"]) for cell in simulated} == {("SGLANG_SIMULATE_ACC_LEN=3.2",)}
+    assert all(cell["specification"]["environment"]["SGLANG_SIMULATE_ACC_LEN"] == "3.2" for cell in simulated)
+    table = terminal.closing(Findings(study.make(analysis.read(RESULTS))))
+    assert table.count("eagle3-topk4 (simulated)") == 2
+
+
+def test_both_benchmarks_agree():
+    """Gauntlet and SGLang's own serving benchmark took turns on one server: tokens/s within two per cent."""
+    rows = json.loads((RESULTS.parent / "crosscheck.json").read_text())
+    assert [(row["concurrency"], row["turn"]) for row in rows] == [(1, 0), (16, 0), (1, 1), (16, 1)]
+    for row in rows:
+        assert row["gauntlet"]["completion_tokens"] == row["sglang"]["completion_tokens"]
+        assert row["gauntlet"]["tokens_per_s"] == pytest.approx(row["sglang"]["tokens_per_s"], rel=0.02)
 
 
 def test_the_baseline_is_identical_to_itself_and_speculation_is_not():

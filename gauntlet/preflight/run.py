@@ -61,9 +61,7 @@ def predicted(name: str, cache: Path = CACHE) -> dict | None:
     return json.loads(text) if text else None
 
 
-def ask(
-    deployments: list[dict], models: str, engines_folder: str, libexec: str, gpu: dict, cache: Path
-) -> dict:
+def ask(deployments: list[dict], models: str, engines_folder: str, libexec: str, gpu: dict, cache: Path) -> dict:
     """The answer of sglang_check.py for all deployments of one build; kept, for it depends on nothing else."""
     folder = f"{engines_folder}/{deployments[0]['engine_build']}"
     request = {**gpu, "deployments": []}

@@ -188,8 +188,8 @@ def test_counters_of_a_recorded_page():
 
 
 def test_a_tree_of_drafts_as_recorded():
-    """EAGLE-3 with four children a node: several tokens a chunk, and the acceptance without the prefill's token. SGLang's
-    own figure counts that token (96 / 31 = 3.10); its counters count the verify steps of all that it answered."""
+    """EAGLE-3 with four children a node: several tokens a chunk, and the acceptance without the prefill's token, which
+    SGLang's own figure counts (96 / 31 = 3.10); its counters count the verify steps of all that it answered."""
     topk4 = "../sglang-0.5.16-h200-topk4"
     reading = read(f"{topk4}/generate_stream.sse")
     assert (reading.completion_tokens, reading.verify_steps, reading.accepted, reading.drafted) == (96, 31, 66, 465)

@@ -67,7 +67,7 @@ def test_memory_was_predicted_before_the_start():
 
 
 def test_made_up_acceptance_says_so():
-    """Acceptance that SGLang was told to pretend is stored as such, in the identity too, and shown so in every table."""
+    """Acceptance that SGLang was told to pretend is stored so, in the identity too, and shown so in every table."""
     simulated = [cell for cell, _ in cells(method="eagle3-topk4")]
     assert {tuple(cell["simulated"]) for cell in simulated} == {("SGLANG_SIMULATE_ACC_LEN=3.2",)}
     assert all(cell["specification"]["environment"]["SGLANG_SIMULATE_ACC_LEN"] == "3.2" for cell in simulated)

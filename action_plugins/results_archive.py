@@ -1,6 +1,5 @@
 """The controller's part of `results_archive`: fetch the archive, verify it, move the attempts in, then let them go."""
 
-import tempfile
 from pathlib import Path
 
 from ansible.errors import AnsibleActionFail
@@ -19,18 +18,17 @@ class ActionModule(ActionBase):
             return listed | {"changed": bool(listed["attempts"])}
         packed = self._step("pack", task_vars)
         remote = self._task.args.get("archive", "/var/lib/gauntlet/jobs/results.tar")
-        with tempfile.TemporaryDirectory(prefix="gauntlet-") as folder:
-            local = Path(folder) / "results.tar"
-            self._connection.fetch_file(remote, str(local))
-            try:
+        try:
+            with archive.incoming(home) as folder:
+                local = folder / "results.tar"
+                self._connection.fetch_file(remote, str(local))
                 manifest = archive.unpack(local, home)
-            except GauntletError as error:
-                raise AnsibleActionFail(f"{error}; the attempts are still on the host") from error
-            except OSError as error:
-                raise AnsibleActionFail(
-                    f"the results folder {home} cannot be written ({error.strerror}); "
-                    "the attempts are still on the host"
-                ) from error
+        except GauntletError as error:
+            raise AnsibleActionFail(f"{error}; the attempts are still on the host") from error
+        except OSError as error:
+            raise AnsibleActionFail(
+                f"the results folder {home} cannot be written ({error.strerror}); the attempts are still on the host"
+            ) from error
         if manifest != packed["manifest"]:
             raise AnsibleActionFail("the archive changed on its way home; the attempts are still on the host")
         self._step("forget", task_vars, manifest=manifest)

@@ -1,6 +1,7 @@
 """Attempts travel from a host to the controller as one archive, and arrive whole or not at all."""
 
 import contextlib
+import fcntl
 import hashlib
 import io
 import json
@@ -9,6 +10,7 @@ import re
 import shutil
 import tarfile
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from gauntlet.errors import GauntletError
@@ -52,22 +54,36 @@ def pack(results: Path, archive: Path) -> Manifest:
     return manifest
 
 
+@contextlib.contextmanager
+def incoming(home: Path) -> Iterator[Path]:
+    """A folder on `home`'s file system for an archive on its way, gone afterwards. One run at a time has it; what a
+    killed one left in it is taken away."""
+    home.mkdir(parents=True, exist_ok=True)
+    folder, handle = home / ".incoming", os.open(home, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(handle)
+
+
 def unpack(archive: Path, home: Path) -> Manifest:
     """Bring the attempts of `archive` into `home`; each is verified, then renamed in. Returns what the archive held.
+    It is unpacked beside the archive, which lies on `home`'s file system (see `incoming`).
 
     An attempt that is already home with the same content stays as it is. Raises GauntletError, with nothing changed
     for the attempt in question, on a member that would leave its folder, a link, a device, a wrong hash, a missing
     file, and on an attempt that is home with another content.
     """
-    home.mkdir(parents=True, exist_ok=True)
-    incoming = Path(tempfile.mkdtemp(prefix=".incoming-", dir=home))
-    try:
-        manifest = _extract(archive, incoming)
+    with tempfile.TemporaryDirectory(dir=archive.parent) as beside:
+        manifest = _extract(archive, Path(beside))
         for name, files in manifest.items():
-            _move_in(incoming / name, home / name, files)
+            _move_in(Path(beside) / name, home / name, files)
         return manifest
-    finally:
-        shutil.rmtree(incoming, ignore_errors=True)
 
 
 def forget(results: Path, manifest: Manifest) -> list[str]:
@@ -78,7 +94,9 @@ def forget(results: Path, manifest: Manifest) -> list[str]:
         if not _MEMBER.fullmatch(f"{name}/x") or not attempt.is_dir():
             continue
         if {f.name: sha256(f) for f in attempt.iterdir()} == files:
-            shutil.rmtree(attempt)
+            leaving = attempt.with_name(f".{attempt.name}.partial")  # killed from here on, it is no attempt any more
+            attempt.rename(leaving)
+            shutil.rmtree(leaving)
             gone.append(name)
             with contextlib.suppress(OSError):  # other attempts of the cell are still there
                 attempt.parent.rmdir()

@@ -1,5 +1,6 @@
 """An attempt on disk: written whole or not at all, never edited (docs/results-format.md)."""
 
+import contextlib
 import gzip
 import hashlib
 import json
@@ -92,7 +93,9 @@ def finished(results: Path, cell_id: str, repeat: int, closing: bool) -> list[di
     return found
 
 
-def clean(results: Path, cell_id: str) -> None:
-    """Remove what a killed job left half written."""
-    for partial in (results / cell_id).glob(".*.partial"):
+def clean(results: Path) -> None:
+    """Remove what a killed job left half written, or half removed."""
+    for partial in results.glob("*/.*.partial"):
         shutil.rmtree(partial, ignore_errors=True)
+        with contextlib.suppress(OSError):  # the cell has finished attempts
+            partial.parent.rmdir()

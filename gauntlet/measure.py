@@ -53,6 +53,7 @@ class Run:
         cells = self.job["cells"]
         self.say("job_started", cells=len(cells), deployment=self.deployment["name"])
         failed = 0
+        attempt.clean(self.results)
         try:
             todo = [cell for cell in cells if not self._done(cell)]
             if todo:
@@ -71,7 +72,6 @@ class Run:
 
     def _done(self, cell: dict) -> bool:
         """Whether an attempt stands: a valid one under the same conditions, or one that this very job made."""
-        attempt.clean(self.results, cell["id"])
         return any(
             made["spec_id"] == cell["spec_id"]
             and (

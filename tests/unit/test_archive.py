@@ -3,10 +3,12 @@
 import io
 import json
 import tarfile
+import threading
 
 import pytest
 
 from gauntlet import archive
+from gauntlet import attempt as attempts
 from gauntlet.errors import GauntletError
 
 
@@ -37,7 +39,46 @@ def test_what_was_packed_arrives_and_only_then_leaves_the_host(results, tmp_path
     assert archive.unpack(tmp_path / "a.tar", home) == packed, "arriving twice is arriving once"
     assert archive.forget(results, packed) == sorted(packed)
     assert archive.attempts(results) == []
-    assert not list(home.glob(".incoming-*"))
+    assert not [path for path in tmp_path.iterdir() if path.is_dir() and path not in (results, home)]
+
+
+def test_a_host_killed_while_it_forgets_keeps_no_torn_attempt(results, tmp_path, monkeypatch):
+    """What is left of one must not be taken for an attempt: it would be packed, and be another than the one at home."""
+    packed = archive.pack(results, tmp_path / "a.tar")
+    archive.unpack(tmp_path / "a.tar", tmp_path / "home")
+
+    def killed(folder):
+        next(folder.glob("requests*")).unlink()
+        raise SystemExit
+
+    with monkeypatch.context() as patched, pytest.raises(SystemExit):
+        patched.setattr(archive.shutil, "rmtree", killed)
+        archive.forget(results, packed)
+    again = archive.pack(results, tmp_path / "a.tar")
+    assert len(again) == 1
+    assert archive.unpack(tmp_path / "a.tar", tmp_path / "home") == again
+    attempts.clean(results)
+    assert archive.forget(results, again) and not list(results.glob("*/.r*"))
+
+
+def test_what_a_killed_run_left_on_its_way_is_taken_away(tmp_path):
+    (tmp_path / ".incoming/tmpx").mkdir(parents=True)
+    (tmp_path / ".incoming/results.tar").write_bytes(b"half")
+    with archive.incoming(tmp_path) as folder:
+        assert list(folder.iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_runs_bring_home_one_after_the_other(tmp_path):
+    """The second one would take away what the first is unpacking."""
+    with archive.incoming(tmp_path) as folder:
+        (folder / "mine").touch()
+        second = threading.Thread(target=archive.incoming(tmp_path).__enter__)
+        second.start()
+        second.join(0.3)
+        assert second.is_alive() and (folder / "mine").exists()
+    second.join(5)
+    assert not second.is_alive()
 
 
 def test_an_attempt_that_changed_on_the_host_is_not_forgotten(results, tmp_path):
@@ -96,7 +137,7 @@ def test_members_that_are_no_file_of_an_attempt_are_refused(tmp_path, member):
     _evil(tmp_path / "a.tar", member)
     with pytest.raises(GauntletError):
         archive.unpack(tmp_path / "a.tar", tmp_path / "home")
-    assert list((tmp_path / "home").iterdir()) == []
+    assert not (tmp_path / "home").exists()
     assert not (tmp_path / "evil").exists()
 
 

@@ -2,7 +2,7 @@
 
 `active/<unit>.json`: `{"unit", "since", "boot_id"}`, written by the unit when it starts and removed when it ends other
 than by a shutdown; so after a reboot it says what was up, however the machine went down and whoever started the unit.
-`owners/<unit>.json`: `{"unit", "owner"}`, who asked for this start of the unit, until it ends.
+`owners/<unit>.json`: `{"unit", "owner", "boot_id"}`, who asked for this start of the unit, until it ends.
 `seen.json`: `{"boot_id", "utc", "facts"}`, written whenever Gauntlet has brought the host to its declared state; the
 facts are what a later look is compared with.
 Both in /var/lib/gauntlet; times are UTC, "2026-11-29T14:05:01Z".
@@ -29,10 +29,10 @@ def boot_id() -> str:
 
 
 def started(unit: str, folder: Path = FOLDER) -> None:
-    """What was up in an earlier boot is superseded: one deployment has the port."""
-    for record in active(folder):
-        if record["boot_id"] != boot_id():
-            stopped(record["unit"], folder)
+    """What was up in an earlier boot is superseded, and who had asked for it: one deployment has the port."""
+    for path in [*(folder / "active").glob("*.json"), *(folder / "owners").glob("*.json")]:
+        if (_read(path) or {}).get("boot_id") != boot_id():
+            path.unlink(missing_ok=True)
     _write(_record(unit, folder), {"unit": unit, "since": utc(), "boot_id": boot_id()})
 
 
@@ -42,13 +42,18 @@ def stopped(unit: str, folder: Path = FOLDER) -> None:
 
 
 def own(unit: str, owner: str, folder: Path = FOLDER) -> None:
-    _write(_owner(unit, folder), {"unit": unit, "owner": owner})
+    _write(_owner(unit, folder), {"unit": unit, "owner": owner, "boot_id": boot_id()})
 
 
 def owned(owner: str, folder: Path = FOLDER) -> list[str]:
     """Units whose present start `owner` asked for, by name."""
     records = filter(None, map(_read, sorted((folder / "owners").glob("*.json"))))
     return [record["unit"] for record in records if record["owner"] == owner]
+
+
+def owner(unit: str, folder: Path = FOLDER) -> str | None:
+    """Who asked for the unit's present start, or for the one that was up when the host went down; None: a person."""
+    return (_read(_owner(unit, folder)) or {}).get("owner")
 
 
 def active(folder: Path = FOLDER) -> list[dict]:

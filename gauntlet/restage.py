@@ -88,7 +88,8 @@ def _unit(record: dict, deployments: list[dict], manager) -> dict:
         phase, up = (state := manager.state(unit))["phase"], state["active"]
     except GauntletError as error:
         phase, up = str(error), False
-    return {"unit": unit, "since": record["since"], "deployment": name, "phase": phase, "up": up}
+    owner = hoststate.owner(unit)
+    return {"unit": unit, "since": record["since"], "deployment": name, "phase": phase, "up": up, "owner": owner}
 
 
 def gpus(proc: Path = PROC) -> int:
@@ -129,7 +130,9 @@ def assess(seen: dict, home: dict) -> dict:
         rows.append([unit["unit"], unit["phase"], f"active since {unit['since']}"])
         if unit["up"]:
             continue
-        if unit["deployment"]:
+        if unit["owner"]:  # it would be in the way of the start that its owner needs
+            rows[-1][2] += f"; of {unit['owner']}, which starts what it needs"
+        elif unit["deployment"]:
             start.append(unit["deployment"])
             needs.append(f"start {unit['unit']}")
         else:

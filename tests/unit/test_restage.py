@@ -19,8 +19,15 @@ def observed(**changes):
         ],
         "builds": {"sglang-0.5.16": True},
         "units": [
-            {"unit": "sglang@x.service", "since": "…", "deployment": "x", "phase": "active (running)", "up": True}
-        ],
+            {
+                "unit": "sglang@x.service",
+                "since": "…",
+                "deployment": "x",
+                "phase": "active (running)",
+                "up": True,
+                "owner": None,
+            }
+        ],  # fmt: skip
         "tuned": True,
         "gpus": 8,
         "results": {"folder": "/data/results", "mount": "/data", "attempts": 3},
@@ -57,8 +64,16 @@ def test_a_reboot_is_told_by_the_boot_id():
     assert row(assess(boot=boot | {"seen": None}), "host")[1] == "never seen before"
 
 
+def test_what_a_campaign_had_started_is_not_brought_back():
+    """bench.yml refuses a server that it did not start, so one that restage.yml started would stop the campaign."""
+    (unit,) = observed()["units"]
+    result = assess(units=[unit | {"up": False, "owner": "bench.yml"}])
+    assert result["start"] == result["needs"] == []
+    assert "of bench.yml" in row(result, unit["unit"])[2]
+
+
 def test_weights_that_memory_lost_are_staged_and_the_unit_started_again():
-    down = [{"unit": "sglang@x.service", "since": "…", "deployment": "x", "phase": "inactive (dead)", "up": False}]
+    down = [observed()["units"][0] | {"phase": "inactive (dead)", "up": False}]
     result = assess(weights=weights(None, RIGHT), units=down)
     assert result["needs"] == ["stage big (52.0 GB)", "start sglang@x.service"]
     assert result["start"] == ["x"]
@@ -112,7 +127,7 @@ def test_settings_are_set_again_only_where_they_were_set(tuned, needs):
 
 
 def test_a_unit_that_left_the_plan_is_named_and_not_started():
-    gone = [{"unit": "sglang@old.service", "since": "…", "deployment": None, "phase": "inactive (dead)", "up": False}]
+    gone = [observed()["units"][0] | {"unit": "sglang@old.service", "deployment": None, "up": False}]
     result = assess(units=gone)
     assert (result["needs"], result["start"]) == ([], [])
     assert "no longer in the plan" in row(result, "sglang@old.service")[2]
@@ -140,6 +155,20 @@ class TestHoststate:
         assert [r["unit"] for r in hoststate.active(tmp_path)] == ["sglang@x.service"]
         hoststate.started("sglang@y.service", tmp_path)
         assert [r["unit"] for r in hoststate.active(tmp_path)] == ["sglang@y.service"]
+
+    def test_the_owner_of_a_start_is_of_that_start(self, tmp_path, monkeypatch):
+        """bench.yml stops what it started, also what was up before the reboot; a person's start is a person's."""
+        x = "sglang@x.service"
+        with monkeypatch.context() as before:
+            before.setattr(hoststate, "boot_id", lambda: "earlier")
+            hoststate.started(x, tmp_path)
+        hoststate.own(x, "bench.yml", tmp_path)
+        hoststate.started(x, tmp_path)
+        assert hoststate.owned("bench.yml", tmp_path) == [x]
+        monkeypatch.setattr(hoststate, "boot_id", lambda: "later")
+        assert hoststate.owner(x, tmp_path) == "bench.yml", "known until something else is started"
+        hoststate.started(x, tmp_path)
+        assert hoststate.owned("bench.yml", tmp_path) == []
 
     def test_the_last_look_and_its_facts_are_remembered(self, tmp_path):
         assert hoststate.seen(tmp_path) is None

@@ -20,11 +20,9 @@ class ActionModule(ActionBase):
 def texts(options: dict) -> dict[str, str]:
     """{deployment: exact text of its env file}"""
     found = {}
-    by_tp = {str(tp): variables for tp, variables in (options.get("by_tp") or {}).items()}
     for deployment in options["deployments"]:
         paths = engines.locate(
             deployment, options.get("models") or engines.MODELS, options.get("engines") or engines.ENGINES
         )
-        variables = {**(options.get("environment") or {}), **by_tp.get(str(deployment["tp"]), {})}
-        found[deployment["name"]] = engines.env_file(deployment, paths, int(options["port"]), variables)
+        found[deployment["name"]] = engines.env_file(deployment, paths, int(options["port"]))
     return found

@@ -1,8 +1,8 @@
 """What a unit runs: `python -m gauntlet.launch <deployment>` checks that serving can work, then becomes the engine.
 
-The environment is the deployment's env file, given by systemd (EnvironmentFile=) or read here (`--env-file`, for
-service managers that cannot). Whatever is missing is said in one sentence in the journal, with exit status 78
-(EX_CONFIG), which the unit does not restart on.
+The environment is the deployment's env file. What steers an engine and is set elsewhere (a machine's image, a drop-in,
+a service manager) does not reach it: the results would not say so. Whatever is missing is said in one sentence in the
+journal, with exit status 78 (EX_CONFIG), which the unit does not restart on.
 """
 
 import argparse
@@ -17,6 +17,11 @@ from gauntlet.errors import GauntletError
 
 MANIFEST = ".gauntlet-manifest.json"
 EX_CONFIG = 78
+# names, or their beginnings, of variables that change how an engine runs: only its env file, which is hashed, has a say
+STEERING = (
+    "NCCL_", "TORCH_NCCL_", "PYTORCH_", "SGLANG_", "SGL_", "GGML_", "LLAMA_", "OMP_", "MKL_", "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING", "GAUNTLET_",
+)  # fmt: skip
 PREFIX = "gauntlet: "  # what is ours in a journal
 REFUSED = f"{PREFIX}refused: "
 
@@ -54,14 +59,13 @@ def secrets(environment: dict[str, str]) -> dict[str, str]:
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="gauntlet.launch", description=__doc__)
     parser.add_argument("deployment")
-    parser.add_argument("--env-file", type=Path, help="read the environment from this file")
+    parser.add_argument("--env-file", type=Path, required=True, help="all that steers the engine")
     options = parser.parse_args(argv)
-    environment = dict(os.environ)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(STEERING)}
     try:
-        if options.env_file:
-            if not options.env_file.is_file():
-                raise GauntletError(f"no {options.env_file}: run site.yml, which writes one env file a deployment")
-            environment |= read_env(options.env_file.read_text())
+        if not options.env_file.is_file():
+            raise GauntletError(f"no {options.env_file}: run site.yml, which writes one env file a deployment")
+        environment |= read_env(options.env_file.read_text())
         if environment.get("GAUNTLET_DEPLOYMENT") != options.deployment:
             raise GauntletError(
                 f"the environment is of '{environment.get('GAUNTLET_DEPLOYMENT')}', not of this unit; run site.yml"

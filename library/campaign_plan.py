@@ -37,10 +37,18 @@ options:
       - Observed, where known. C(conditions) is the stable part of the fingerprint, without it attempts count whatever
         their conditions; C(gpus) a count; C(gpu_memory) bytes of the smallest; C(tuning) the tuning profile; C(store)
         ids of the weights in its store; C(algorithms) engine to the speculative algorithms that its build knows.
-      - Declared by the inventory. C(models) is a list of allowed models; C(engines) engine to C(arguments) and
-        C(environment), over those of the catalog; C(environment) and C(environment_by_tp) under them.
+        C(environment_by_tp) variables by tensor parallelism that its topology asks for, under all others.
+      - Declared by the inventory. C(models) is a list of allowed models; C(engines) engine to C(arguments),
+        C(environment) and C(environment_by_tp), over those of the catalog.
     type: dict
     required: true
+  lost:
+    description:
+      - Hosts that were asked for and cannot be reached. A comparison group that one of them has begun stays for it
+        instead of being measured again on another one.
+    type: list
+    elements: str
+    default: []
   results:
     description: The folder of measured attempts on the controller; one that is not there holds none.
     type: path
@@ -135,8 +143,9 @@ def run(params, write):
         catalog.load(params["catalog"]),
         params["selection"],
         params["hosts"],
-        attempts.read(Path(params["results"]), params["hosts"]),
+        attempts.read(Path(params["results"]), [*params["hosts"], *params["lost"]]),
         plan.utc_now(),
+        params["lost"],
     )
     if write:
         plan.save(made, Path(params["plan"]))
@@ -163,6 +172,7 @@ def main():
             "catalog": {"type": "list", "elements": "path", "required": True},
             "selection": {"type": "dict", "required": True},
             "hosts": {"type": "dict", "required": True},
+            "lost": {"type": "list", "elements": "str", "default": []},
             "results": {"type": "path", "required": True},
             "plan": {"type": "path", "required": True},
         },

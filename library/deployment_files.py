@@ -24,14 +24,6 @@ options:
     description: The loopback port that a deployment serves on.
     type: int
     required: true
-  environment:
-    description: Variables that this host adds to every deployment; the deployment's own win.
-    type: dict
-    default: {}
-  by_tp:
-    description: Variables that this host adds by tensor parallelism, such as C(NCCL_GRAPH_FILE), keyed by tp.
-    type: dict
-    default: {}
   folder:
     description: Where the files lie.
     type: path
@@ -109,8 +101,6 @@ def main():
         argument_spec={
             "deployments": {"type": "list", "elements": "dict", "required": True},
             "port": {"type": "int", "required": True},
-            "environment": {"type": "dict", "default": {}},
-            "by_tp": {"type": "dict", "default": {}},
             "folder": {"type": "path", "default": "/etc/gauntlet/deployments"},
             "models": {"type": "path", "default": "/srv/gauntlet/models"},
             "engines": {"type": "path", "default": "/opt/gauntlet/engines"},

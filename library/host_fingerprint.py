@@ -12,6 +12,10 @@ options:
     description: Folder to read instead of the host's own files, for a copy of another host's C(/proc) and C(/sys).
     type: path
     default: /
+  store:
+    description: Where weights lie on its disk.
+    type: path
+    default: /var/lib/gauntlet/store
   hypervisor:
     description: Result of this module on the machine under a container, to go along with the container's own.
     type: dict
@@ -49,6 +53,11 @@ volatile:
       C(restrictions) is what of the file systems stands in the way; C(hypervisor) is what was given as such.
   returned: always
   type: dict
+store:
+  description: Names of the weights in its store; no condition, for where weights lie changes no number.
+  returned: always
+  type: list
+  elements: str
 unreadable:
   description: What exists but could not be read, and why.
   returned: always
@@ -63,13 +72,18 @@ from ansible.module_utils.gauntlet_host.host import Host
 
 def main():
     module = AnsibleModule(
-        argument_spec={"root": {"type": "path", "default": "/"}, "hypervisor": {"type": "dict"}},
+        argument_spec={
+            "root": {"type": "path", "default": "/"},
+            "store": {"type": "path", "default": "/var/lib/gauntlet/store"},
+            "hypervisor": {"type": "dict"},
+        },
         supports_check_mode=True,
     )
-    machine = module.params["hypervisor"]
+    host, machine = Host(module.params["root"]), module.params["hypervisor"]
     if machine is not None:
         machine = {key: machine[key] for key in ("stable", "volatile", "unreadable")}
-    module.exit_json(changed=False, **fingerprint(Host(module.params["root"]), machine))
+    store = [name for name in host.entries(module.params["store"]) if not name.startswith(".")]
+    module.exit_json(changed=False, store=store, **fingerprint(host, machine))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ MODELS = "/srv/gauntlet/models"
 ENGINES = "/opt/gauntlet/engines"
 DEPLOYMENTS = "/etc/gauntlet/deployments"
 LIBEXEC = "/opt/gauntlet/libexec"
-# refused in an env file: systemd and a POSIX shell read them differently, or not at all
+# refused in an env file: a POSIX shell would read them otherwise than `read_env`
 UNSAFE = re.compile(r"[$`\n\r\0]")
 
 
@@ -92,7 +92,7 @@ def flags(arguments: dict, values: dict[str, object]) -> list[str]:
 
 
 def quoted(value: object, where: str) -> str:
-    """A value as an env file takes it: read alike by systemd (EnvironmentFile=) and by `read_env`."""
+    """A value as an env file takes it: read alike by `read_env` and by a POSIX shell."""
     text = str(value)
     if UNSAFE.search(text):
         raise GauntletError(f"{where} contains a dollar sign, a backtick or a line break: {text!r}")
@@ -110,20 +110,16 @@ def command_lines(words: list[str]) -> str:
     return '"' + text.replace("\n", "\\\n") + '"'
 
 
-def env_file(deployment: dict, paths: dict, port: int, variables: dict | None = None) -> str:
+def env_file(deployment: dict, paths: dict, port: int) -> str:
     """The exact text of /etc/gauntlet/deployments/<name>.env. Deterministic: its sha256 is what bench.yml compares.
 
-    variables: what this host adds to every deployment (HF_HUB_OFFLINE, …); the deployment's own environment wins.
+    Of the deployment nothing is used but its name and what its `spec_id` is the hash of; paths and port are the host's.
     """
     engine = get(deployment["engine"])
     words = engine.command(deployment, paths, port)
     for word in words:
         quoted(word, f"an argument of {deployment['name']}")
-    environment = {
-        **(variables or {}),
-        **engine.environment(deployment, paths),
-        **(deployment.get("environment") or {}),
-    }
+    environment = {**engine.environment(deployment, paths), **(deployment.get("environment") or {})}
     lines = [
         f"# Written by site.yml from the catalog; by hand: systemctl start {instance(deployment)}",
         f"GAUNTLET_DEPLOYMENT={quoted(deployment['name'], 'the name')}",
@@ -141,7 +137,7 @@ def env_file(deployment: dict, paths: dict, port: int, variables: dict | None = 
 
 
 def read_env(text: str) -> dict[str, str]:
-    """What systemd reads from such a file, for service managers that have no EnvironmentFile=."""
+    """{name: value} of such a file, under every service manager."""
     found = {}
     for line in text.replace("\\\n", "").splitlines():
         if line.strip() and not line.startswith("#"):

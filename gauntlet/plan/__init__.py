@@ -6,8 +6,8 @@
 
 hosts: {name: HOST}. HOST = {"engine_builds": {engine: build}, and where known "conditions": the stable part of the
 fingerprint, "gpus": count, "gpu_memory": bytes of the smallest, "models": allowed names, "store": ids of the weights it
-has, "algorithms": {engine: names its build knows}, "tuning": observed profile, "environment", "environment_by_tp",
-"engines": {engine: {"arguments", "environment"}} of the inventory}.
+has, "algorithms": {engine: names its build knows}, "tuning": observed profile, "environment_by_tp": {tp: variables} as
+its topology asks for, "engines": {engine: {"arguments", "environment", "environment_by_tp"}} of the inventory}.
 attempts: as `plan.attempts.read` gives them.
 
 Plan = {"schema": 1, "campaign", "selection", "made_utc",
@@ -16,14 +16,17 @@ Plan = {"schema": 1, "campaign", "selection", "made_utc",
             "counts": {"measured", "to_measure", "infeasible", "unavailable", "pending"}}},
   "deployments": {name: DEPLOYMENT}, "workloads": {name: content}, "client": {…},
   "cells": {cell_id: {"spec_id", "deployment", "workload", "concurrency", "requests", "estimate_s"}},
-  "not_run": [{"cell_id", "host", "state", "reason"}], "table": text for a terminal}
+  "not_run": [{"cell_id", "host", "state", "reason"}], "lost": {host: [[model, tp]] that stay for it},
+  "table": text for a terminal}
 """
 
 import json
 import os
+from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 
+from gauntlet import engines
 from gauntlet.catalog import Catalog
 from gauntlet.errors import GauntletError
 from gauntlet.names import unknown
@@ -37,22 +40,25 @@ from gauntlet.plan.table import table
 
 HOST = (
     "engine_builds", "conditions", "gpus", "gpu_memory", "models", "store", "algorithms", "tuning",
-    "environment", "environment_by_tp", "engines",
+    "environment_by_tp", "engines",
 )  # fmt: skip
+OF_ENGINE = ("arguments", "environment", "environment_by_tp")
 
 
 def make(
-    catalog: Catalog, selection: dict, hosts: dict[str, dict], attempts: list[dict], now: datetime | None = None
-) -> dict:
-    """The plan. GauntletError on a selector that is wrong, on a method that none of the models can have, and on
-    attempts under other conditions when the selection does not say what to do with them."""
+    catalog: Catalog, selection: dict, hosts: dict[str, dict], attempts: list[dict], now: datetime | None = None,
+    lost: Collection[str] = (),
+) -> dict:  # fmt: skip
+    """The plan. `lost`: hosts that should be here and cannot be reached. GauntletError on a selector that is wrong, on
+    a method that none of the models can have, and on attempts under other conditions when the selection does not say
+    what to do with them."""
     _check(hosts)
     chosen = selections.read(selection, catalog)
     campaign = catalog.campaigns[chosen.campaign]
     cells = Cells(catalog, campaign)
     offers = {name: candidates(catalog, chosen, name, host) for name, host in sorted(hosts.items())}
     costs = {name: _costs(cells, offer) for name, offer in offers.items()}
-    shares = sharing.split(hosts, costs, attempts)
+    shares = sharing.split(hosts, costs, attempts, lost)
     estimates = Estimates(attempts)
     plan = {
         "schema": 1,
@@ -65,6 +71,7 @@ def make(
         "workloads": {},
         "client": campaign["client"],
         "not_run": [],
+        "lost": {name: sorted(map(list, shares[name])) for name in lost},
     }
     for name, offer in offers.items():
         own = [candidate for candidate in offer if candidate.group in shares[name]]
@@ -127,6 +134,11 @@ def _check(hosts: dict[str, dict]) -> None:
         for key in host:
             if key not in HOST:
                 raise GauntletError(f"{name}: {unknown('fact of a host', key, HOST)}")
+        for engine, given in (host.get("engines") or {}).items():
+            engines.get(engine)
+            for key in given:
+                if key not in OF_ENGINE:
+                    raise GauntletError(f"{name}: gauntlet_engines, {engine}: {unknown('key', key, OF_ENGINE)}")
         if not isinstance(host.get("engine_builds"), dict):
             raise GauntletError(f"{name} has no engine builds; set gauntlet_engine_builds in its inventory")
 

@@ -144,9 +144,9 @@ def _deployment(
     layers = [of.get(engine) or {} for of in declared]
     arguments = _merged(layer.get("arguments") or {} for layer in layers)
     variables = _merged([
-        host.get("environment") or {},
         (host.get("environment_by_tp") or {}).get(str(tp)) or {},
         *(layer.get("environment") or {} for layer in layers),
+        (layers[-1].get("environment_by_tp") or {}).get(str(tp)) or {},
         environment,
     ])  # fmt: skip
     variables = {name: str(value) for name, value in variables.items()}
@@ -202,4 +202,6 @@ def _identity(weights: dict) -> dict:
     source = {key: value for key, value in weights["source"].items() if key != "path"}
     files = {name: file["sha256"] for name, file in weights["files"].items()}
     named = {} if files or source["kind"] != "local" else {"id": weights["id"]}
+    if (entry := weights["entry"]) and len(files) != 1:
+        named["entry"] = files.get(entry, entry)  # which of them is served
     return {"format": weights["format"], "source": source, "files": files, **named}

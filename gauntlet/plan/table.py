@@ -75,4 +75,8 @@ def _totals(plan: dict) -> list[str]:
             lines.append(f"{host}: {work}, about {words(part['estimate_s'])}; {measured}")
         else:
             lines.append(f"{host}: nothing to measure; {measured}")
+    for host, groups in plan["lost"].items():
+        stays = " and ".join(f"{model} tp {tp}" for model, tp in groups)
+        if stays:
+            lines.append(f"{host}: cannot be reached; it has begun {stays}, which stays for it (or: --limit '!{host}')")
     return lines

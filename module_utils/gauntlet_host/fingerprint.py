@@ -15,6 +15,8 @@ from .record import Record
 
 CPU = "/sys/devices/system/cpu"
 ALL_REDUCE = "/var/lib/gauntlet/all_reduce.json"  # what the module all_reduce found last
+# NCCL reads them in every process; the later one, in the home of an engine's service, wins
+NCCL_FILES = ("/etc/nccl.conf", "/var/lib/gauntlet/engines/*/.nccl.conf")
 THP = "/sys/kernel/mm/transparent_hugepage"
 SYSCTLS = ("kernel.numa_balancing", "vm.swappiness", "vm.zone_reclaim_mode", "vm.max_map_count", "vm.overcommit_memory")
 MODULE_OPTIONS = {
@@ -73,6 +75,7 @@ def fingerprint(host: Host, hypervisor: dict | None = None) -> dict:
         "pcie": tree,
         "iommu": _iommu(host),
         "module_options": _module_options(host),
+        "nccl_conf": _nccl_conf(host),
         "sysctl": {key: host.text(f"/proc/sys/{key.replace('.', '/')}") for key in SYSCTLS},
         "transparent_hugepage": {
             name: _chosen(host.text(f"{THP}/{name}")) for name in ("enabled", "shmem_enabled", "defrag")
@@ -255,6 +258,13 @@ def _module_options(host: Host) -> dict:
         "nvidia.RegistryDwords": params.get("RegistryDwords", "").strip('"') if params else None,
         "nvidia_uvm.uvm_disable_hmm": host.text(MODULE_OPTIONS["nvidia_uvm"]),
     }
+
+
+def _nccl_conf(host: Host) -> dict:
+    """Variables that NCCL takes from files: they reach every server, whatever its environment."""
+    found = [host.text(path) or "" for pattern in NCCL_FILES for path in host.glob(pattern)]
+    lines = [line.strip() for text in found for line in text.splitlines()]
+    return dict(sorted(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#")))
 
 
 def _last_all_reduce(host: Host) -> list | None:

@@ -7,28 +7,17 @@ and in which words, what is named when a start fails, and that stopped means sto
 import base64
 import json
 import re
-import struct
 import zipfile
 
 import pytest
 
+from . import stand_in
 from .runner import ROOT, Lab
 
 pytestmark = pytest.mark.lab
 
 HOST = "labserve"
 UNIT = "sglang@{}.service"
-TARGET = {
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 1024, "num_hidden_layers": 8,
-    "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 64, "max_position_embeddings": 8192,
-    "vocab_size": 32000,
-}  # fmt: skip
-DRAFTER = {**TARGET, "architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 1, "draft_vocab_size": 32000}
-
-
-def safetensors():
-    header = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
-    return struct.pack("<Q", len(header)) + header + b"\0" * 4
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +25,7 @@ def host(tmp_path_factory):
     lab = Lab(HOST, tmp_path_factory.mktemp("serving"))
     lab.play("playbooks/lab.yml", lab_state="absent").ok()
     lab.play("playbooks/lab.yml").ok()
-    for role, config in (("model", TARGET), ("drafter", DRAFTER)):
-        lab.ssh(f"mkdir -p /opt/stand-in/{role}")
-        for name, data in (("config.json", json.dumps(config).encode()), ("model.safetensors", safetensors())):
-            lab.ssh(f"echo {base64.b64encode(data).decode()} | base64 -d > /opt/stand-in/{role}/{name}")
+    stand_in.provide(lab)
     lab.play("site.yml").ok()
     yield lab
     lab.play("playbooks/lab.yml", lab_state="absent").ok()
@@ -74,20 +60,6 @@ def test_the_exposure_is_small(host):
     name = deployments(host)["eagle3"]
     said = host.ssh(f"systemd-analyze security --no-pager {UNIT.format(name)} | tail -1")
     assert float(re.search(r"(\d+\.\d+)", said)[1]) <= 4.0, said
-
-
-def test_systemd_reads_an_env_file_as_the_launcher_does(host):
-    """EnvironmentFile= and `read_env`, the reader where there is no systemd, give the same command."""
-    name = deployments(host)["eagle3"]
-    by_systemd = host.ssh(
-        f"systemd-run --quiet --wait --pipe -p EnvironmentFile=/etc/gauntlet/deployments/{name}.env "
-        "sh -c 'printf %s \"$GAUNTLET_COMMAND\"'"
-    )
-    code = (
-        "from gauntlet.engines import read_env; "
-        f'print(read_env(open("/etc/gauntlet/deployments/{name}.env").read())["GAUNTLET_COMMAND"], end="")'
-    )
-    assert by_systemd == host.ssh(f"/opt/gauntlet/agent/bin/python -c '{code}'")
 
 
 def test_the_literal_command(host):

@@ -25,7 +25,7 @@ def module():
 def params(tmp_path, **selection):
     return {
         "catalog": [str(ROOT / "catalog")], "selection": {"campaign": "lab", **selection}, "hosts": LAB,
-        "results": str(tmp_path / "results"), "plan": str(tmp_path / "plans/bench.json"),
+        "lost": [], "results": str(tmp_path / "results"), "plan": str(tmp_path / "plans/bench.json"),
     }  # fmt: skip
 
 

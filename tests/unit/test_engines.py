@@ -1,4 +1,4 @@
-"""An env file is what a person reads, what systemd executes and what the plan compares: all three must agree."""
+"""An env file is what a person reads, what the launcher executes and what the plan compares: all three must agree."""
 
 import shlex
 import subprocess
@@ -66,7 +66,7 @@ def test_a_posix_shell_reads_the_same(tmp_path):
     assert shown.stdout == engines.read_env(file.read_text())["GAUNTLET_COMMAND"]
 
 
-def test_what_systemd_would_read_differently_is_refused():
+def test_what_a_shell_would_read_differently_is_refused():
     with pytest.raises(GauntletError, match="dollar sign"):
         text(arguments={"x": "$HOME"})
 

@@ -78,8 +78,10 @@ def test_the_stable_part_does_not_move_with_clocks_load_and_link_speed(host):
         ("/sys/bus/pci/devices/0000:43:00.0/config", config_space(devctl=0x5937)),
         ("/proc/sys/kernel/osrelease", "6.14.11-4-pve\n"),
         ("/run/systemd/container", "lxc\n"),
+        ("/etc/nccl.conf", "NCCL_ALGO=Ring\n"),
+        ("/var/lib/gauntlet/engines/sglang/.nccl.conf", "NCCL_PROTO=LL\n"),
     ],
-    ids=["numa balancing", "command line", "one governor", "one MaxReadReq", "kernel", "container"],
+    ids=["numa balancing", "command line", "one governor", "one MaxReadReq", "kernel", "container", "NCCL", "own NCCL"],
 )
 def test_every_condition_that_matters_changes_the_stable_part(host, name, content):
     """A figure measured before the change must not pass for one measured after it."""
@@ -92,6 +94,13 @@ def test_the_name_of_the_boot_disk_is_not_a_condition(host):
     """Two hosts of equal hardware differ in root=UUID."""
     before = again(host)["stable"]
     host.write("/proc/cmdline", "BOOT_IMAGE=/other root=UUID=1-2 quiet iommu=off\n")
+    assert again(host)["stable"] == before
+
+
+def test_a_comment_in_nccls_file_is_not_a_condition(host):
+    host.write("/etc/nccl.conf", "NCCL_ALGO=Ring\n")
+    before = again(host)["stable"]
+    host.write("/etc/nccl.conf", "# ours\n\n NCCL_ALGO=Ring\n#NCCL_PROTO=LL\n")
     assert again(host)["stable"] == before
 
 

@@ -25,23 +25,29 @@ def staged(tmp_path):
     }, model  # fmt: skip
 
 
-@pytest.fixture
-def run(monkeypatch):
-    """Launches with an environment; what it would have become: (program, words, environment)."""
+def write(file, variables):
+    file.write_text("".join(f"{name}={engines.quoted(value, name)}\n" for name, value in variables.items()))
 
-    def run(environment, *arguments):
-        became = []
-        monkeypatch.setattr(os, "environ", environment)
+
+@pytest.fixture
+def run(monkeypatch, tmp_path):
+    """Launches with an env file on a machine; what it would have become: (program, words, environment)."""
+
+    def run(variables, machine=None):
+        file, became = tmp_path / "d.env", []
+        if variables is not None:
+            write(file, variables)
+        monkeypatch.setattr(os, "environ", {"PATH": os.environ["PATH"]} | (machine or {}))
         monkeypatch.setattr(os, "execvpe", lambda *call: became.append(call))
-        launch.main(["d", *map(str, arguments)])
+        launch.main(["d", "--env-file", str(file)])
         return became[0]
 
     return run
 
 
-def refused(run, environment, capsys, *arguments):
+def refused(run, variables, capsys):
     with pytest.raises(SystemExit) as ended:
-        run(environment, *arguments)
+        run(variables)
     assert ended.value.code == launch.EX_CONFIG
     return capsys.readouterr().err
 
@@ -81,23 +87,23 @@ def test_the_environment_of_another_deployment_is_refused(staged, run, capsys):
     assert "is of 'other'" in refused(run, staged[0] | {"GAUNTLET_DEPLOYMENT": "other"}, capsys)
 
 
-def test_an_env_file_is_read_where_the_manager_cannot(staged, run, tmp_path):
-    environment, _ = staged
-    file = tmp_path / "d.env"
-    file.write_text("".join(f"{name}={engines.quoted(value, name)}\n" for name, value in environment.items()))
-    _, words, became = run({}, "--env-file", file)
-    assert words[0] == sys.executable and became["GAUNTLET_PORT"] == environment["GAUNTLET_PORT"]
+def test_what_steers_an_engine_comes_from_its_env_file_alone(staged, run):
+    """A variable of the machine's image or of a drop-in would change the numbers and be in no hash of theirs."""
+    machine = {"NCCL_ALGO": "Ring", "NCCL_PROTO": "LL", "CUDA_HOME": "/usr/local/cuda", "SGLANG_SIMULATE_ACC_LEN": "9"}
+    _, _, environment = run(staged[0] | {"NCCL_ALGO": "Tree"}, machine)
+    assert environment["NCCL_ALGO"] == "Tree" and environment["CUDA_HOME"] == "/usr/local/cuda"
+    assert "NCCL_PROTO" not in environment and "SGLANG_SIMULATE_ACC_LEN" not in environment
 
 
-def test_a_missing_env_file_says_who_writes_it(run, capsys, tmp_path):
-    assert "run site.yml" in refused(run, {}, capsys, "--env-file", tmp_path / "no.env")
+def test_a_missing_env_file_says_who_writes_it(run, capsys):
+    assert "run site.yml" in refused(run, None, capsys)
 
 
 def test_secrets_come_from_files_and_are_no_arguments(staged, run, tmp_path):
     folder = tmp_path / "credentials"
     folder.mkdir()
     (folder / "hf_token").write_text("secret\n")
-    _, words, environment = run(staged[0] | {"CREDENTIALS_DIRECTORY": str(folder)})
+    _, words, environment = run(staged[0], {"CREDENTIALS_DIRECTORY": str(folder)})
     assert environment["HF_TOKEN"] == "secret" and "secret" not in " ".join(words)
 
 
@@ -106,8 +112,10 @@ def test_a_node_binds_processor_and_memory(staged, run):
     assert (program, words[1:3]) == ("numactl", ["--cpunodebind=1", "--membind=1"])
 
 
-def test_a_program_that_is_not_there_is_a_sentence(staged, capsys, monkeypatch):
-    monkeypatch.setattr(os, "environ", staged[0] | {"GAUNTLET_COMMAND": "/nowhere/python -m x"})
+def test_a_program_that_is_not_there_is_a_sentence(staged, tmp_path, capsys):
+    file = tmp_path / "d.env"
+    variables = staged[0] | {"GAUNTLET_COMMAND": "/nowhere/python -m x"}
+    write(file, variables)
     with pytest.raises(SystemExit) as ended:
-        launch.main(["d"])
+        launch.main(["d", "--env-file", str(file)])
     assert ended.value.code == launch.EX_CONFIG and "/nowhere/python" in capsys.readouterr().err

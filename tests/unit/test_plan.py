@@ -412,8 +412,8 @@ def test_what_a_server_or_a_request_sees_changes_the_hash(tmp_path, name, change
 @pytest.mark.parametrize(
     "change",
     [
-        {"environment": {"NCCL_P2P_LEVEL": "SYS"}},
         {"environment_by_tp": {"1": {"OMP_NUM_THREADS": 1}}},
+        {"engines": {"llamacpp": {"environment_by_tp": {"1": {"OMP_NUM_THREADS": 1}}}}},
         {"engines": {"llamacpp": {"arguments": {"batch-size": 64}}}},
         {"engines": {"llamacpp": {"environment": {"GGML_X": "1"}}}},
         {"engine_builds": {"llamacpp": "xllamacpp-2027"}},
@@ -421,6 +421,36 @@ def test_what_a_server_or_a_request_sees_changes_the_hash(tmp_path, name, change
 )
 def test_what_the_inventory_adds_to_a_server_changes_every_hash(change):
     assert not cells([CATALOG], LAB | change) & cells([CATALOG])
+
+
+def test_what_an_inventory_says_of_one_tensor_parallelism_is_for_it_alone():
+    """A graph file for eight GPUs breaks a group of four."""
+    assert cells([CATALOG], LAB | {"engines": {"llamacpp": {"environment_by_tp": {"2": {"A": "1"}}}}}) == cells(
+        [CATALOG]
+    )
+
+
+def test_what_an_inventory_says_of_an_engine_is_checked(lab):
+    """A variable that is dropped in silence is a number under another name."""
+    for said, sentence in (
+        ({"llamacpp": {"enviroment": {"A": 1}}}, "lab1: gauntlet_engines, llamacpp: .*did you mean 'environment'"),
+        ({"llamacp": {}}, "unknown engine 'llamacp'; did you mean 'llamacpp'"),
+    ):
+        with pytest.raises(GauntletError, match=sentence):
+            lab(hosts={"lab1": LAB | {"engines": said}})
+
+
+def test_the_file_that_is_served_is_in_the_hash(tmp_path):
+    """A repository may have several quantisations, all with their digests; the one that is served is the model."""
+
+    def serving(name):
+        def change(text):
+            text = text.replace("  files:\n", "  files:\n    other.gguf: {size: 1, sha256: aa}\n")
+            return text.replace("entry: SmolLM2-135M-Instruct.Q4_1.gguf", f"entry: {name}")
+
+        return cells(overlaid(tmp_path / name, "models/smollm2-135m.yml", change))
+
+    assert not serving("other.gguf") & serving("SmolLM2-135M-Instruct.Q4_1.gguf")
 
 
 def test_an_argument_given_as_text_or_number_is_one_argument_and_null_takes_it_away():
@@ -492,6 +522,24 @@ def test_progress_never_moves_a_group_to_another_host(seed, share):
         again = plan.make(OURS, QWEN_ALONE, on, attempts)
         for host, groups in shares(again).items():
             assert groups <= shares(made).get(host, set())
+
+
+def test_what_a_host_has_begun_stays_for_it_while_it_cannot_be_reached(ours):
+    """A comparison is of one host, so whoever took the group over would measure all of it again."""
+    made = plan.make(ours, QWEN_ALONE, {"a": GPU, "b": GPU}, [])
+    begun = [a for a in done(made, conditions=GPU["conditions"]) if a["method"] == "autoregressive"]
+    alone = shares(plan.make(ours, QWEN_ALONE, {"a": GPU}, []))["a"]
+    theirs = shares(made)["b"]
+
+    def share(attempts, **more):
+        return shares(plan.make(ours, QWEN_ALONE, {"a": GPU}, attempts, **more))["a"]
+
+    assert share(begun, lost=["b"]) == alone - theirs
+    assert share([], lost=["b"]) == share(begun) == alone, "nothing begun, or b left out by --limit"
+    other = [{**a, "conditions_id": "other"} for a in begun if a["host"] == "b"]
+    assert share(other, lost=["b"]) == alone, "it was another machine then"
+    table = plan.make(ours, QWEN_ALONE, {"a": GPU}, begun, lost=["b"])["table"]
+    assert "b: cannot be reached; it has begun qwen3.6-27b tp" in table and "--limit '!b'" in table
 
 
 # the results tree, the file

@@ -5,7 +5,7 @@ import secrets
 import time
 from pathlib import Path
 
-from gauntlet import attempt, services
+from gauntlet import attempt, ports, services
 from gauntlet.errors import GauntletError
 
 
@@ -62,10 +62,11 @@ class Client:
     def status(self, offset: int, wait: float = 0) -> dict:
         """New progress since `offset`, whether the client has ended and how, and the attempts of its job.
 
-        Waits up to `wait` seconds for the client's next word; looking at a file's size does not disturb a measurement.
+        Waits up to `wait` seconds for the client's next word or its death; looking at a file's size and at a process
+        does not disturb a measurement.
         """
-        until = time.monotonic() + wait
-        while time.monotonic() < until and self._size() <= offset:
+        until, client = time.monotonic() + wait, self._processes() if wait else []
+        while time.monotonic() < until and self._size() <= offset and ports.alive(client):
             time.sleep(min(0.25, wait))
         (over, exit_status), job = services.manager().ended(self.unit), self.job() or {}
         lines, offset = self._lines(offset)
@@ -79,6 +80,12 @@ class Client:
             "job_id": job.get("job_id"),
             "deployment": job.get("deployment"),
         }
+
+    def _processes(self) -> list[int]:
+        try:
+            return services.manager().state(self.unit)["pids"]
+        except GauntletError:  # never started, or forgotten
+            return []
 
     def _size(self) -> int:
         return self.progress.stat().st_size if self.progress.exists() else 0

@@ -42,7 +42,8 @@ def foreign_share(before: Cpu, after: Cpu, client_s: float) -> float | None:
         return None
     cores = (os.cpu_count() or 1) * (after.at - before.at)
     ours = client_s + after.server - before.server
-    return max(0.0, (after.machine - before.machine - ours) / cores)
+    # ticks of a short window may add up to more than the window
+    return min(1.0, max(0.0, (after.machine - before.machine - ours) / cores))
 
 
 def invocation(unit: str | None) -> dict | None:

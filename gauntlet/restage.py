@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 from gauntlet import engines, hoststate
+from gauntlet.engines import scripted
 from gauntlet.errors import GauntletError
 from gauntlet.weights import space, staging
 from gauntlet.weights.options import Options
@@ -63,7 +64,8 @@ def _used(deployments: list[dict]) -> list[tuple[dict, list[str]]]:
 
 
 def _builds(deployments: list[dict]) -> list[str]:
-    return sorted({deployment["engine_build"] for deployment in deployments})
+    """What must be installed; the scripted engine in another's place is the agent's own."""
+    return sorted({one["engine_build"] for one in deployments if not scripted.stands_in(one)})
 
 
 def _weights(w: dict, roles: list[str], mount: Shelf, places: Places, options: Options) -> dict:

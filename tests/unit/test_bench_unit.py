@@ -1,6 +1,10 @@
 """The client outlives whoever started it: a second run must find it, and never start another beside it."""
 
 import json
+import os
+import subprocess
+import threading
+import time
 
 import pytest
 
@@ -14,13 +18,16 @@ class Manager:
     """A service manager with one transient unit."""
 
     def __init__(self):
-        self.up, self.status, self.commands = False, 0, []
+        self.up, self.status, self.commands, self.pid = False, 0, [], os.getpid()
 
     def transient(self, unit, description, command):
         self.up, self.commands = True, [*self.commands, command]
 
     def ended(self, unit):
         return not self.up, self.status
+
+    def state(self, unit):
+        return {"pids": [self.pid] if self.up else []}
 
     def stop(self, unit, timeout):
         self.up = False
@@ -72,6 +79,17 @@ def test_progress_is_read_in_whole_lines(client, manager):
     manager.up, manager.status = False, 1
     status = client.status(status["offset"])
     assert status["lines"] == [{"event": "b"}] and status["finished"] and status["exit"] == 1
+
+
+def test_a_death_is_noticed_at_once(client, manager):
+    """A killed client says no word that could end the wait."""
+    client.start(JOB)
+    with subprocess.Popen(["sleep", "60"]) as process:
+        manager.pid = process.pid
+        threading.Timer(0.2, process.kill).start()
+        began = time.monotonic()
+        client.status(0, wait=30)
+        assert 0.2 <= time.monotonic() - began < 10
 
 
 def test_check_mode_starts_nothing(client, manager):

@@ -64,6 +64,12 @@ def test_a_reboot_is_told_by_the_boot_id():
     assert row(assess(boot=boot | {"seen": None}), "host")[1] == "never seen before"
 
 
+def test_a_stand_in_has_no_build_that_could_be_lost():
+    """A host that serves the scripted engine in SGLang's place was refused after every reboot."""
+    builds = [{"engine_build": name} for name in ("sglang-0.5.16", "sglang-0.5.23-scripted")]
+    assert restage._builds(builds) == ["sglang-0.5.16"]
+
+
 def test_what_a_campaign_had_started_is_not_brought_back():
     """bench.yml refuses a server that it did not start, so one that restage.yml started would stop the campaign."""
     (unit,) = observed()["units"]

@@ -99,6 +99,7 @@ def test_foreign_cpu():
     before, after = observe.Cpu(0, 100, 10), observe.Cpu(10, 100 + 8 * cores, 10 + 5 * cores)
     assert observe.foreign_share(before, after, client_s=1 * cores) == pytest.approx(0.2)
     assert observe.foreign_share(observe.Cpu(0, 1, None), after, 1) is None
+    assert observe.foreign_share(before, observe.Cpu(0.001, after.machine, before.server), 0) == 1, "ticks are coarse"
     cell = {"client": {"foreign_cpu_share": 0.2, "load_1m": 0, "cpus": 2}}
     assert list(validity._host(cell, [], limits({}))) == ["20% of the CPU went to neither server nor client"]
 

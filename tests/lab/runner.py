@@ -80,11 +80,11 @@ class Lab:
         output = Path(run.config.artifact_dir, "stdout").read_text(errors="replace")
         return Run(run.rc, output, stats.get("changed", {}), stats.get("failures", {}), changes, failures)
 
-    def command(self, playbook: str, **extra) -> list[str]:
-        """The command line of a person who runs a playbook on this host."""
+    def command(self, *playbooks: str, **extra) -> list[str]:
+        """The command line of a person who runs playbooks on this host."""
         extra = self._extra(extra)
         limit = ["--limit", f"{self.host},localhost", "-e", json.dumps(extra)]
-        return [sys.executable, "-m", "ansible", "playbook", *INVENTORIES, playbook, *limit]
+        return [sys.executable, "-m", "ansible", "playbook", *INVENTORIES, *playbooks, *limit]
 
     def ssh(self, command: str, check: bool = True) -> str:
         """One command on the lab host, by the inventory's own connection."""

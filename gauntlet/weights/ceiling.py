@@ -5,9 +5,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from gauntlet.weights import space
+from gauntlet.weights import digests, space
 
-PIECE = 4 << 20
 SAMPLE = 1 << 30
 
 
@@ -18,7 +17,7 @@ def measure(files: list[Path], mount: Path, jobs: int, most: int = SAMPLE) -> fl
     """
     share = min(most, space.filesystem_free(mount) // 2) // max(1, min(jobs, len(files)))
     chosen = sorted(files, key=lambda path: -path.stat().st_size)[: max(1, jobs)]
-    if share < PIECE or not chosen:
+    if share < digests.PIECE or not chosen:
         return None
     for path in chosen:
         fd = os.open(path, os.O_RDONLY)
@@ -36,7 +35,7 @@ def measure(files: list[Path], mount: Path, jobs: int, most: int = SAMPLE) -> fl
 
 
 def _copy(source: Path, target: Path, most: int) -> int:
-    buffer, done = memoryview(bytearray(PIECE)), 0
+    buffer, done = digests.buffer(), 0
     with open(source, "rb", buffering=0) as read, open(target, "wb", buffering=0) as write:
         while done < most and (n := read.readinto(buffer)):
             write.write(buffer[:n])

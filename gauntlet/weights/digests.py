@@ -1,11 +1,12 @@
 """Hashes of files: several in one pass, in pieces small enough to stay in the processor's cache."""
 
 import hashlib
+import mmap
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-PIECE = 1 << 20
+PIECE = 2 << 20  # bytes at a time: a huge page of the tmpfs, which is cleared first where less of it is written
 
 SHA256 = "sha256"  # what the hub, wheels and catalogs give
 BLAKE3 = "blake3"  # several times as fast: what our manifests are checked by
@@ -24,6 +25,11 @@ def _start(algorithm: str, size: int):
     return hashlib.new(algorithm)
 
 
+def buffer() -> memoryview:
+    """PIECE bytes that begin on a page: the kernel copies into a bytearray, which does not, at half the speed."""
+    return memoryview(mmap.mmap(-1, PIECE))
+
+
 class Digests:
     """Feed bytes once, get every asked digest: `Digests(["sha256"], size)`; `update(b"…")`; `hex()`."""
 
@@ -40,11 +46,11 @@ class Digests:
 
 def of_file(path: Path, algorithms: Iterable[str], on_bytes: Callable[[int], None] = lambda n: None) -> dict[str, str]:
     """`{algorithm: hex}` of a regular file. Raises OSError."""
-    buffer = memoryview(bytearray(PIECE))
+    piece = buffer()
     with open(path, "rb", buffering=0) as file:
         digests = Digests(algorithms, os.fstat(file.fileno()).st_size)
-        while n := file.readinto(buffer):
-            digests.update(buffer[:n])
+        while n := file.readinto(piece):
+            digests.update(piece[:n])
             on_bytes(n)
     return digests.hex()
 

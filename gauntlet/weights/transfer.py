@@ -77,6 +77,7 @@ def _reserve(path: Path, size: int) -> None:
     fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
     try:
         if size:
+            os.ftruncate(fd, size)  # huge=within_size goes by the size that the file has when it gets its pages
             os.posix_fallocate(fd, 0, size)
     finally:
         os.close(fd)
@@ -84,7 +85,7 @@ def _reserve(path: Path, size: int) -> None:
 
 def _copy(piece: Piece, target: Path, hashed: bool, progress: Progress, stop: threading.Event) -> dict:
     running = digests.Digests(piece.algorithms(hashed), piece.size)
-    buffer = memoryview(bytearray(digests.PIECE))
+    buffer = digests.buffer()
     done = dropped = 0
     fd = os.open(target, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o644)
     try:
@@ -136,41 +137,46 @@ def run(
     """
     stop, damaged, done = threading.Event(), {}, {}
 
+    def part(piece: Piece) -> Path:
+        return folder / (piece.name + PART)
+
+    def reserve(piece: Piece) -> None:
+        part(piece).parent.mkdir(parents=True, exist_ok=True)
+        if not durable:
+            _reserve(part(piece), piece.size)
+
     def bring(piece: Piece) -> None:
-        if stop.is_set():
-            return
-        part = folder / (piece.name + PART)
-        try:
-            found = _copy(piece, part, hashed, progress, stop)
-        except Damaged as error:
-            damaged.update(error.files)
-            return
-        except OSError as error:
-            stop.set()
-            raise _failure(error, piece.name, folder) from error
+        found = _copy(piece, part(piece), hashed, progress, stop)
         if stop.is_set():
             return
         if why := mismatch(found, piece.expected):
-            damaged[piece.name] = why
-            return
+            raise Damaged(piece.name, {piece.name: why})
         if durable:
-            sync(part)
-        os.replace(part, folder / piece.name)
+            sync(part(piece))
+        os.replace(part(piece), folder / piece.name)
         done[piece.name] = {"size": piece.size, **piece.expected, **found}
         progress.file_done()
 
-    try:
-        for piece in pieces:
-            (folder / piece.name).parent.mkdir(parents=True, exist_ok=True)
-            if not durable:  # memory: all of it, before the first byte
-                _reserve(folder / (piece.name + PART), piece.size)
+    def each(work: Callable) -> None:
+        def one(piece: Piece) -> None:
+            try:
+                if not stop.is_set():
+                    work(piece)
+            except Damaged as error:
+                damaged.update(error.files)
+            except OSError as error:
+                stop.set()
+                raise _failure(error, piece.name, folder) from error
+
         # the largest first: no thread is left alone with a long file at the end
-        _each(bring, sorted(pieces, key=lambda piece: -piece.size), jobs)
-    except OSError as error:
-        raise _failure(error, piece.name, folder) from error
+        _each(one, sorted(pieces, key=lambda piece: -piece.size), jobs)
+
+    try:
+        each(reserve)  # memory: all of it, before the first byte
+        each(bring)
     finally:
         for piece in pieces:  # what is not whole is of no use, and holds memory
-            (folder / (piece.name + PART)).unlink(missing_ok=True)
+            part(piece).unlink(missing_ok=True)
     if damaged:
         raise Damaged("the source", damaged)
     return done
@@ -183,9 +189,11 @@ def _failure(error: OSError, name: str, folder: Path) -> GauntletError:
 
 
 def sync(path: Path) -> None:
+    """On the disk, and not in the page cache too."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(fd)
 

@@ -166,6 +166,19 @@ def test_no_room_is_said_before_the_first_byte(target, monkeypatch):
     assert opened == []
 
 
+def test_all_of_it_is_reserved_before_the_first_byte(tmp_path):
+    """A tmpfs that fills up after most of 600 GB were copied has cost half an hour and helped nobody."""
+    target, held = Shelf(tmp_path, memory=True), []
+
+    def opened():
+        held.extend(os.stat(path) for path in sorted(target.staging("tiny").rglob("*.part")))
+        raise FileNotFoundError
+
+    with pytest.raises(GauntletError, match="could not be copied"):
+        fill(target, [Piece(name, len(data), opened) for name, data in FILES.items()])
+    assert [(s.st_size, s.st_blocks * 512 >= s.st_size) for s in held[:3]] == [(768, True), (0, True), (300, True)]
+
+
 def test_room_that_somebody_else_takes_meanwhile_is_a_sentence_too(target, monkeypatch):
     def full(fd, data):
         raise OSError(errno.ENOSPC, "No space left on device")

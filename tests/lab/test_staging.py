@@ -37,18 +37,27 @@ def test_restage_without_a_reboot_changes_nothing_and_says_so(host):
     assert "nothing is missing: nothing is changed" in run.output
 
 
+HARMS = {  # each on top of the one before
+    "printf X | dd of=$f bs=1 seek=7000000 conv=notrunc status=none": "blake3 is",
+    "n=$(stat -c %s $f); truncate -s 0 $f; truncate -s $n $f": "blake3 is",  # sparse: the right size, and nothing in it
+    "truncate -s -1 $f": r"\d+ bytes, should be \d+",
+    "mv $f /root/precious; ln -s /root/precious $f": "a link that leads to /root/precious",
+}
+
+
 def test_a_damaged_store_is_refused_by_name_and_nothing_is_served_from_it(host):
     """After a reboot the disk is all there is; a person must hear that it fails before anything runs from it."""
     unit = host.ssh("ls /etc/gauntlet/deployments | head -1").removesuffix(".env")
     host.ssh(f"systemctl start llamacpp@{unit}")
-    host.ssh(f"printf X | dd of=$(ls {STORE}/*.gguf) bs=1 seek=7000000 conv=notrunc status=none")
     host.reboot()
-    looked = host.play("restage.yml", "--check")
-    looked.refused(rf"the store of {WEIGHTS} is damaged: .*\.gguf \(blake3 is")
-    host.play("restage.yml").refused(rf"the store of {WEIGHTS} is damaged: .*\.gguf \(blake3 is")
+    for harm, why in HARMS.items():
+        host.ssh(f"cd {STORE}; f=$(ls *.gguf); {harm}")
+        host.play("restage.yml", "--check").refused(rf"the store of {WEIGHTS} is damaged: .*\.gguf \({why}")
+    host.play("restage.yml").refused(rf"the store of {WEIGHTS} is damaged: .*\.gguf \({why}")
     assert host.ssh(f"ls {STAGED} 2>/dev/null || echo nothing") == "nothing"
     assert host.ssh(f"systemctl is-active llamacpp@{unit} || true") == "inactive"
     assert f"{host.host}: Weights are in memory" in host.play("site.yml").ok().changes
+    assert host.ssh("rm -v /root/precious") == "removed '/root/precious'", "the link was taken away, not what it led to"
 
 
 def test_restage_brings_back_what_was_up_and_proves_it(host):
@@ -63,6 +72,16 @@ def test_restage_brings_back_what_was_up_and_proves_it(host):
     assert re.search(r"copied and verified in [\d.]+ s; a plain parallel copy from disk, .* would take", said)
     assert host.ssh(f"systemctl is-active {unit}") == "active"
     host.play("restage.yml").unchanged()
+
+
+def test_restage_goes_on_with_the_campaign_when_asked(host):
+    """What was up is not started: the campaign starts its own servers, one after another, on the same port."""
+    host.ssh("systemctl stop 'llamacpp@*' srv-gauntlet-models.mount")
+    one = {"method": "ngram-simple", "baseline": "false", "workload": "edit", "concurrency": "1"}
+    run = host.play("restage.yml", resume="true", **one).ok()
+    assert f"{host.host}: Weights are in memory" in run.changes
+    assert len(list(host.results.glob(f"{host.host}/*/r*/cell.json"))) == 2, "both starts of the one cell"
+    assert host.ssh("systemctl is-active 'llamacpp@*' || true", check=False) in ("", "inactive")
 
 
 def test_a_full_tmpfs_is_said_with_needed_and_free_before_the_first_byte(host):
@@ -111,20 +130,26 @@ for name, size in (("big-00001-of-00002.gguf", 8 << 20), ("big-00002-of-00002.gg
     (snapshot / name).symlink_to(f"../../blobs/{blob.name}")
 """
 
-KILLED = f"""
+DISTURBED = f"""
 {AGENT} /run/stage.py & pid=$!
 until test -s /run/memory/.staging-big/big-00002-of-00002.gguf.part; do sleep 0.01; done
-sleep 0.15; kill -9 $pid; wait $pid; ls /run/memory
+sleep 0.05; %s; wait $pid; ls /run/memory
 """
 
 
-def test_a_copy_killed_in_the_middle_shows_nothing_and_converges(host):
-    for name, text in (("stage.py", STAGE), ("cache.py", CACHE), ("killed.sh", KILLED)):
+def test_a_copy_that_is_killed_or_loses_its_source_shows_nothing_and_converges(host):
+    """The large file is copied first, so the small one's blob goes while nobody has it open."""
+    small = "/run/hub/models--acme--big/blobs/$(cd /run/hub; find . -size -9M -path '*blobs/*' -printf %f)"
+    texts = {"stage.py": STAGE, "cache.py": CACHE, "killed.sh": DISTURBED % "kill -9 $pid"}
+    for name, text in (texts | {"gone.sh": DISTURBED % f"mv {small} /run/gone"}).items():
         encoded = base64.b64encode(text.encode()).decode()
         host.ssh(f"echo {encoded} | base64 -d >/run/{name}")
     host.ssh(f"{AGENT} /run/cache.py")
     assert host.ssh("bash /run/killed.sh 2>/dev/null") == "", "nothing is published by a copy that was killed"
-    assert host.ssh(f"{AGENT} /run/stage.py").split()[0] == "staged"
+    assert "big-00001-of-00002.gguf could not be copied" in host.ssh("bash /run/gone.sh 2>&1 >/dev/null")
+    assert host.ssh("ls /run/memory") == "", "nor by one whose source went"
+    host.ssh("cd /run/hub/models--acme--big/snapshots/*/; mv /run/gone $(readlink -m big-00001-of-00002.gguf)")
+    assert host.ssh(f"{AGENT} /run/stage.py") == "staged big-00002-of-00002.gguf", "what was whole is kept"
     assert host.ssh("sha256sum <$(ls /run/memory/big/*2-of-00002.gguf)").split()[0] in host.ssh("ls /run/hub/*/blobs")
     assert host.ssh(f"{AGENT} /run/stage.py") == "right"
     host.ssh("rm -r /run/memory /run/store /run/hub")
@@ -139,5 +164,12 @@ def test_another_host_is_asked_before_the_controller(host, tmp_path_factory):
         manifest = json.loads(peer.ssh(f"cat {STORE}/.gauntlet-manifest.json"))
         assert manifest["files"] and manifest["verified"]
         peer.play("site.yml").unchanged()
+        keys = "cat /root/.ssh/authorized_keys"
+        assert "gauntlet weights for labpeer" in host.ssh(keys)
+        host.ssh("sed -n 's/for labpeer$/for labgone/p' /root/.ssh/authorized_keys >>/root/.ssh/authorized_keys")
+        before = host.ssh(keys).splitlines()
+        host.play("site.yml").ok()
+        assert host.ssh(keys).splitlines() == before[:-1], "a host that left the inventory, and only it, has no key"
+        host.play("site.yml").unchanged()
     finally:
         peer.play("playbooks/lab.yml", lab_state="absent").ok()

@@ -1,6 +1,6 @@
 """Weights into a tmpfs: Gauntlet beside cp, cp with sha256sum, rsync, and parallel dd as the ceiling, in turns.
 
-    sudo python perf/staging.py [--gb 4] [--shards 8] [--rounds 3] [--folder DIR] [--write]
+    sudo python perf/staging.py [--gb 4] [--shards 8] [--rounds 5] [--folder DIR] [--write]
 
 Safetensors shards are made in a folder on disk and proven once as a store. Each round copies them by each tool into the
 same emptied tmpfs, first with the page cache of the source given up, then with all of it in the page cache; what came
@@ -28,8 +28,8 @@ from perf import machine, results
 ROOT = Path(__file__).resolve().parents[1]
 ID = "shards"
 CEILING, CHECKED = "parallel dd, the ceiling", "cp -r, sha256sum -c"
-VERIFIED, UNVERIFIED = "Gauntlet, verified (blake3)", "Gauntlet, unverified"
-FIRST = "Gauntlet, first time (sha256 and blake3)"
+VERIFIED, UNVERIFIED = "Gauntlet, verified (xxh3-128)", "Gauntlet, unverified"
+FIRST = "Gauntlet, first time (sha256 and xxh3-128)"
 GOALS = ((VERIFIED, CHECKED, 3.0), (VERIFIED, CEILING, 0.75), (UNVERIFIED, CEILING, 0.9))  # times as fast, at least
 MEMORY = 300e6  # bytes that Gauntlet may use at most
 BUSY = 0.5  # load a core, above which nothing is measured
@@ -229,7 +229,7 @@ def main() -> None:
     parser.add_argument("--gb", type=float, default=4.0)
     parser.add_argument("--shards", type=int, default=8)
     parser.add_argument("--jobs", type=int, default=2 * os.cpu_count())
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=Path, help="on the disk that is meant; the default is a temporary one")
     parser.add_argument("--write", action="store_true", help="into perf/RESULTS.md")
     parser.add_argument("--busy", action="store_true", help="measure although the machine is busy")

@@ -1,7 +1,7 @@
 """The record beside the files of a snapshot: what they are, where they came from, by which hashes they are known.
 
 `{"schema": 1, "weights": id, "format", "entry", "source": {…}, "verified": bool, "folder": null or the folder
-elsewhere that holds the files, "files": {name: {"size", "sha256", "blake3", "stamp"}}, "left_out": [names],
+elsewhere that holds the files, "files": {name: {"size", "sha256", "xxh3_128", "stamp"}}, "left_out": [names],
 "notes": [sentences]}`. Sizes are bytes. `stamp` is (inode, mtime, ctime) when the snapshot was published.
 """
 
@@ -13,7 +13,7 @@ from gauntlet.errors import GauntletError
 
 NAME = ".gauntlet-manifest.json"
 SCHEMA = 1
-KNOWN_BY = ("size", "sha256", "blake3", "git_blob_sha1")
+KNOWN_BY = ("size", "sha256", "xxh3_128", "git_blob_sha1")
 
 
 def stamp(status: os.stat_result) -> str:

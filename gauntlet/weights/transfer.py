@@ -39,10 +39,11 @@ class Piece:
     path: Path | None = None  # of a file of this host
 
     def algorithms(self, hashed: bool) -> list[str]:
-        """What is computed on the way: the cheapest that proves the file, and the one later checks are made with."""
+        """What is computed on the way: what proves the file; the first time also what it is known by from then on."""
         if not hashed:
             return []
-        return sorted({digests.BLAKE3, digests.cheapest(self.expected) or digests.BLAKE3})
+        proof = digests.cheapest(self.expected) or digests.SHA256
+        return [proof] if proof == digests.XXH3 else sorted({proof, digests.SHA256, digests.XXH3})
 
 
 def local(name: str, path: Path, size: int, expected: dict) -> Piece:

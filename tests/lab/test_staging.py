@@ -38,8 +38,8 @@ def test_restage_without_a_reboot_changes_nothing_and_says_so(host):
 
 
 HARMS = {  # each on top of the one before
-    "printf X | dd of=$f bs=1 seek=7000000 conv=notrunc status=none": "blake3 is",
-    "n=$(stat -c %s $f); truncate -s 0 $f; truncate -s $n $f": "blake3 is",  # sparse: the right size, and nothing in it
+    "printf X | dd of=$f bs=1 seek=7000000 conv=notrunc status=none": "xxh3_128 is",
+    "n=$(stat -c %s $f); truncate -s 0 $f; truncate -s $n $f": "xxh3_128 is",  # sparse, of the right size
     "truncate -s -1 $f": r"\d+ bytes, should be \d+",
     "mv $f /root/precious; ln -s /root/precious $f": "a link that leads to /root/precious",
 }

@@ -4,7 +4,7 @@ import pytest
 
 from gauntlet import hoststate, restage
 
-RIGHT, BAD = {}, {"m.gguf": "blake3 is 00…, should be 11…"}
+RIGHT, BAD = {}, {"m.gguf": "xxh3_128 is 00…, should be 11…"}
 
 
 def observed(**changes):

@@ -12,7 +12,7 @@ import huggingface_hub.constants
 import pytest
 
 from gauntlet.errors import GauntletError
-from gauntlet.weights import manifest, serve, staging
+from gauntlet.weights import digests, manifest, serve, staging
 from gauntlet.weights.hub import Hub
 from gauntlet.weights.options import Options
 from gauntlet.weights.peer import Peer
@@ -223,6 +223,18 @@ class TestPeer:
         with pytest.raises(GauntletError, match=r"damaged in other: m\.gguf"):
             host.present(peers=[other.peer()])
         assert host.staged() is None
+
+    def test_its_quick_hash_is_not_believed(self, host, hub, tmp_path):
+        """Anybody can make a file to it: what crosses from host to host is proven by sha256."""
+        other = Host(tmp_path / "there")
+        other.present(hub=hub)
+        (other.mount.path("tiny") / "m.gguf").write_bytes(b"GGUF" + bytes(300_000))
+        record = other.mount.manifest("tiny")
+        quick = digests.of_file(other.mount.path("tiny") / "m.gguf", [digests.XXH3])
+        record["files"]["m.gguf"] |= quick
+        manifest.write(other.mount.path("tiny"), record)
+        with pytest.raises(GauntletError, match=r"damaged in other: m\.gguf \(sha256 is"):
+            host.present(peers=[other.peer()])
 
     def test_one_that_does_not_have_it_or_goes_away_is_named(self, host, hub, tmp_path):
         other = Host(tmp_path / "there")

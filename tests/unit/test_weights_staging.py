@@ -219,7 +219,7 @@ def test_unverified_says_so_in_the_manifest(host):
     host.present(weights, verify="never")
     record = host.mount.manifest("tiny")
     assert record["verified"] is False
-    assert not any("blake3" in entry for entry in record["files"].values())
+    assert not any("xxh3_128" in entry for entry in record["files"].values())
     assert host.only(weights, verify="never")[0] is False
 
 
@@ -311,7 +311,7 @@ class TestWheel:
         rot(host.store.path("tiny") / "tiny.gguf")
         line = host.only(WHEEL)[1]
         assert line["state"] == "push"
-        assert "blake3 is" in line["wrong"]["tiny.gguf"]
+        assert "xxh3_128 is" in line["wrong"]["tiny.gguf"]
         assert host.only(WHEEL, pushed=push(host))[1]["state"] == "staged"
         assert host.staged() == {"tiny.gguf": GGUF}
 
@@ -352,7 +352,7 @@ def test_a_person_is_told_where_bytes_came_from_and_what_was_wrong(host):
     flip(host.mount.path("tiny") / SHARD)
     staged, wrong = staging.sentences(host.present(weights))
     assert staged == f"tiny: staged, {len(MODEL[SHARD])} B from store"
-    assert wrong.startswith(f"tiny: {SHARD} was wrong: blake3 is")
+    assert wrong.startswith(f"tiny: {SHARD} was wrong: xxh3_128 is")
     assert staging.sentences(host.present(weights)) == []
     assert staging.sentences(host.present())[0].startswith("tiny is not needed by what is planned: -e evict=true frees")
     assert staging.sentences(host.present(evict=True))[0].startswith("tiny is freed")

@@ -8,6 +8,8 @@ description:
   - Tries each wanted option by a small mount in a mount namespace of its own that ends with the try. C(noswap) needs
     Linux 6.4 and is refused in a user namespace; C(mpol) needs a kernel with NUMA; C(huge) needs huge pages.
   - Compares the mount at O(path) with the size and the options that were accepted. Changes nothing.
+  - A mounted tmpfs is never to become smaller, for it cannot shrink below what it holds, and room that nothing fills
+    costs nothing; what lies in it beside O(folders) is added to the size that is wanted.
   - Needs nothing on the host but Python.
 attributes:
   check_mode:
@@ -21,6 +23,11 @@ options:
     description: Size in bytes; rounded up to whole pages of memory.
     type: int
     required: true
+  folders:
+    description: Names of the folders in it that O(size) is for.
+    type: list
+    elements: str
+    default: []
   options:
     description: Wanted options, each tried apart.
     type: list
@@ -33,6 +40,7 @@ EXAMPLES = r"""
   tmpfs_mount:
     path: /srv/gauntlet/models
     size: 64000000000
+    folders: [qwen3.6-27b]
     options: [huge=within_size, mpol=interleave, noswap]
 """
 
@@ -71,6 +79,7 @@ import tempfile
 from ansible.module_utils.basic import AnsibleModule
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
+BLOCK = 512  # of st_blocks
 
 
 def refusal(option):
@@ -102,29 +111,45 @@ def differences(options, wanted, size, wanted_size):
     ]
 
 
+def pages(size):
+    """Rounded up to whole pages of memory."""
+    return -(-size // PAGE) * PAGE
+
+
+def held_by_others(path, folders):
+    """Bytes of memory that what lies at `path` outside these folders takes; hidden names are copies under way."""
+    held = 0
+    for entry in os.scandir(path):
+        if entry.name not in folders and not entry.name.startswith("."):
+            within = [os.path.join(above, name) for above, _, names in os.walk(entry.path) for name in names]
+            held += sum(os.lstat(name).st_blocks * BLOCK for name in [entry.path, *within])
+    return held
+
+
 def main():
     module = AnsibleModule(
         argument_spec={
             "path": {"type": "path", "required": True},
             "size": {"type": "int", "required": True},
+            "folders": {"type": "list", "elements": "str", "default": []},
             "options": {"type": "list", "elements": "str", "default": []},
         },
         supports_check_mode=True,
     )
     path = module.params["path"].rstrip("/")
-    size = -(-module.params["size"] // PAGE) * PAGE
     refused = {option: why for option in module.params["options"] if (why := refusal(option))}
     accepted = [option for option in module.params["options"] if option not in refused]
     with open("/proc/self/mountinfo") as file:
         now = mounted(path, file.read())
-    result = {"options": ",".join([f"size={size}", *accepted]), "refused": refused, "mounted": False, "different": []}
-    result["systemd"] = os.path.isdir("/run/systemd/system")
+    size, result = pages(module.params["size"]), {"refused": refused, "mounted": False, "different": []}
     if now and now[0] == "tmpfs":
         status = os.statvfs(path)
         have = status.f_blocks * status.f_frsize
+        size = max(have, pages(module.params["size"] + held_by_others(path, module.params["folders"])))
         result |= {"mounted": True, "different": differences(now[1], accepted, have, size)}
     elif now:
         result["in_the_way"] = now[0]
+    result |= {"options": ",".join([f"size={size}", *accepted]), "systemd": os.path.isdir("/run/systemd/system")}
     module.exit_json(changed=False, **result)
 
 

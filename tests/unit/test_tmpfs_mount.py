@@ -37,6 +37,17 @@ def test_what_a_remount_by_hand_changed_is_named(module):
     assert module.differences(options - {"noswap"}, wanted, 1, 2) == ["size is 1, should be 2", "noswap is not set"]
 
 
+def test_what_lies_in_it_beside_the_campaigns_weights_is_counted(module, tmp_path):
+    """A smaller campaign after a larger one: the tmpfs cannot shrink below what it still holds, so that is added."""
+    for name in ("ours", "older"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").write_bytes(b"x" * 100_000)
+    held = module.held_by_others(tmp_path, ["ours"])
+    assert 100_000 <= held < 200_000
+    assert module.held_by_others(tmp_path, ["ours", "older"]) == 0
+    assert module.pages(held) % module.PAGE == 0
+
+
 @pytest.mark.parametrize(("said", "answer"), [("", None), ("mount: bad option\n", "mount: bad option")])
 def test_an_option_is_refused_in_the_kernels_own_words(module, monkeypatch, said, answer):
     def run(command, **_):

@@ -143,13 +143,15 @@ def distributions(site):
 def damage(root, stamp):
     """Sentences on how the files differ from what the wheels recorded.
 
-    A file whose inode did not change since the stamp was written is as it was then; all others are hashed.
+    A file whose inode did not change since the stamp was written is as it was then; all others are hashed. One that
+    several wheels bring is right when it is as one of them brought it. Bytecode is the interpreter's to write.
     """
     site = site_packages(root)
     found = distributions(site)
     problems = [f"{name} is missing" for name in sorted(set(stamp["distributions"]) - set(found))]
     problems += [f"{name} is foreign" for name in sorted(set(found) - set(stamp["distributions"]))]
     written = os.stat(os.path.join(root, STAMP)).st_mtime_ns
+    claims = {}
     for name in found:
         record = os.path.join(site, name, "RECORD")
         if not os.path.isfile(record):
@@ -157,13 +159,16 @@ def damage(root, stamp):
             continue
         with open(record, newline="", encoding="utf-8") as rows:
             for path, digest, size in csv.reader(rows):
-                if digest:
-                    problem = compare(os.path.normpath(os.path.join(site, path)), digest, size, written)
-                    problems += [problem] if problem else []
+                if digest and not path.endswith(".pyc"):
+                    claims.setdefault(path, []).append((digest, size))
+    for path, claimed in claims.items():
+        said = [compare(os.path.normpath(os.path.join(site, path)), *claim, written) for claim in claimed]
+        problems += said[-1:] if all(said) else []
     return problems
 
 
 def compare(path, digest, size, written):
+    """None, or how the file is not what this claim says."""
     try:
         status = os.lstat(path)
     except OSError:

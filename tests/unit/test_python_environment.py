@@ -71,6 +71,21 @@ class TestDamage:
         (root / "bin/tool").unlink()
         assert damage(root) == [f"{root / 'bin/tool'} is missing"]
 
+    def test_a_file_that_two_wheels_bring_and_bytecode_that_one_brings(self, root):
+        """As in SGLang's own requirements: two packages with a build_backend.py, and one that records a .pyc."""
+        site = root / "lib/python3.11/site-packages"
+        (site / "shared.py").write_bytes(b"the later one")
+        for name, data in (("first", b"an earlier, longer one"), ("second", b"the later one")):
+            (site / f"{name}-1.dist-info").mkdir()
+            rows = [f"shared.py,{digest(data)},{len(data)}", f"{name}.pyc,{digest(b'old')},3"]
+            (site / f"{name}-1.dist-info/RECORD").write_text("\n".join(rows) + "\n")
+        stamp = environment.read_stamp(str(root))
+        stamp["distributions"] += ["first-1.dist-info", "second-1.dist-info"]
+        (root / environment.STAMP).write_text(json.dumps(stamp))
+        assert damage(root) == []
+        (site / "shared.py").write_bytes(b"neither")
+        assert damage(root) == [f"{site / 'shared.py'} has 7 bytes, not 13"]
+
     def test_a_package_that_is_gone(self, root):
         (root / "lib/python3.11/site-packages/requests-2.0.dist-info").rename(root / "elsewhere")
         assert damage(root) == ["requests-2.0.dist-info is missing"]

@@ -35,7 +35,7 @@ RESOLVED = (
 
 
 class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Stands in for packages that only a GPU needs and that are not installed; found last, so a real one wins."""
+    """Stands in for packages that only a GPU needs; found first, for the real ones do not load where no driver is."""
 
     NAMES = {"torchvision", "sgl_kernel", "flashinfer", "deep_gemm", "cuda", "pynvml", "decord"}
 
@@ -191,7 +191,7 @@ def main():
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever the imports print is not the answer
     if request.get("pretend"):
-        sys.meta_path.append(Absent())
+        sys.meta_path.insert(0, Absent())
     if request.get("gpu"):
         tell(request["gpu"])
     import_ahead()

@@ -3,6 +3,7 @@ SHELL := /bin/bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PYTHONUNBUFFERED := 1
 step := scripts/step
+lane_1 := resume lab_host
 
 .PHONY: help
 help: ## what there is
@@ -23,10 +24,11 @@ env: ## the controller's environment: Debian packages and .venv
 	@scripts/bootstrap
 
 .PHONY: test
-test: core tex chromium wheel ansible-2.21 ## everything: the quick core and the heavy extras
+test: core lab-more tex chromium wheel ansible-2.21 ## everything: the quick core and the heavy extras
 
 .PHONY: core
-core: env lint unit lab-test ## lint, unit, contract and lab tests
+core: env ## lint, unit and contract tests beside the main job on a lab host
+	@scripts/lanes 'make lab-test' 'make lint unit'
 
 .PHONY: lint
 lint: ## ruff, yamllint, ansible-lint (profile production)
@@ -39,11 +41,13 @@ unit: ## unit and contract tests: seconds, no lab
 	pytest -q tests/unit tests/contract -m "not tex and not chromium and not wheel"
 
 .PHONY: lab-test
-lab-test: ## the whole job on real lab hosts; two halves side by side, each on hosts of its own
-	@mkdir -p .cache
-	@pytest -q tests/lab/test_main_job.py tests/lab/test_lab_host.py >.cache/lab-test.log 2>&1 & half=$$!; \
-	pytest -q tests/lab --ignore tests/lab/test_main_job.py --ignore tests/lab/test_lab_host.py; other=$$?; \
-	wait $$half; half=$$?; cat .cache/lab-test.log; exit $$((half | other))
+lab-test: ## the main job on a real lab host, from check mode to a reboot
+	pytest -q tests/lab/test_main_job.py
+
+.PHONY: lab-more
+lab-more: ## all else that is tried on lab hosts: staging, serving, tuning, kills, two hosts
+	@scripts/lanes 'pytest -q $(addprefix tests/lab/test_,$(addsuffix .py,$(lane_1)))' \
+	'pytest -q tests/lab $(foreach test,main_job $(lane_1),--ignore tests/lab/test_$(test).py)'
 
 .PHONY: tex
 tex: ## compile the LaTeX report for real (installs TeX)

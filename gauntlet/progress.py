@@ -24,8 +24,6 @@ class Teller:
         if what == "cell_started":
             left = event.get("estimate_s")
             return f"{where}" + (f", about {left:.0f} s" if left else "")
-        if what == "cell_progress":
-            return f"{where}: {event['tokens_per_s']:.1f} tokens/s, {event['remaining_s']:.0f} s left"
         if what == "cell_finished":
             return f"{where}: {self._finished(event)}"
         if what in ("cell_failed", "job_failed"):

@@ -9,7 +9,7 @@ description:
     Linux 6.4 and is refused in a user namespace; C(mpol) needs a kernel with NUMA; C(huge) needs huge pages.
   - Compares the mount at O(path) with the size and the options that were accepted. Changes nothing.
   - A mounted tmpfs is never to become smaller, for it cannot shrink below what it holds, and room that nothing fills
-    costs nothing; what lies in it beside O(folders) is added to the size that is wanted.
+    costs nothing; other weights that lie in it beside O(folders) are added to the size that is wanted.
   - Needs nothing on the host but Python.
 attributes:
   check_mode:
@@ -80,6 +80,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 BLOCK = 512  # of st_blocks
+MANIFEST = ".gauntlet-manifest.json"
 
 
 def refusal(option):
@@ -117,12 +118,12 @@ def pages(size):
 
 
 def held_by_others(path, folders):
-    """Bytes of memory that what lies at `path` outside these folders takes; hidden names are copies under way."""
+    """Bytes of memory that the weights at `path` outside these folders take; what is not Gauntlet's gets no room."""
     held = 0
     for entry in os.scandir(path):
-        if entry.name not in folders and not entry.name.startswith("."):
+        if entry.name not in folders and os.path.exists(os.path.join(entry.path, MANIFEST)):
             within = [os.path.join(above, name) for above, _, names in os.walk(entry.path) for name in names]
-            held += sum(os.lstat(name).st_blocks * BLOCK for name in [entry.path, *within])
+            held += sum(os.lstat(name).st_blocks * BLOCK for name in within)
     return held
 
 

@@ -42,6 +42,8 @@ def test_what_lies_in_it_beside_the_campaigns_weights_is_counted(module, tmp_pat
     for name in ("ours", "older"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "model.safetensors").write_bytes(b"x" * 100_000)
+        (tmp_path / name / module.MANIFEST).write_text("{}")
+    (tmp_path / "foreign").write_bytes(b"x" * 900_000)  # nobody makes room for that
     held = module.held_by_others(tmp_path, ["ours"])
     assert 100_000 <= held < 200_000
     assert module.held_by_others(tmp_path, ["ours", "older"]) == 0

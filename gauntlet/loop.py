@@ -85,23 +85,29 @@ class Loop:
         self._open, last = len(lines), clock()
         for line in lines:
             self._next(line, last)
+            self._sweep(0)  # the first are under way while the others connect
         while self._open:
-            ready = self._epoll.poll(self._patience(last))
-            for number, events in ready:
-                if number == self._wake_r:
-                    os.read(self._wake_r, 4096)
-                else:
-                    self._go_on(self._lines[number], events)
+            heard = self._sweep(self._patience(last))
             while self._ready:
                 self._prepared(*self._ready.popleft())
             while self._due and self._due[0][0] <= clock():
                 due, _, line, request, about = heapq.heappop(self._due)
                 self._begin(line, request, about, due)
-            if ready:
+            if heard:
                 last = clock()
             elif clock() - last >= SILENCE_S:
                 self._silence(lines)
         return self._end(lines)
+
+    def _sweep(self, seconds: float) -> bool:
+        """What all sockets have, or what the first of them has within `seconds`; False when none had anything."""
+        ready = self._epoll.poll(seconds)
+        for number, events in ready:
+            if number == self._wake_r:
+                os.read(self._wake_r, 4096)
+            else:
+                self._go_on(self._lines[number], events)
+        return bool(ready)
 
     def _patience(self, last: float) -> float:
         until = min(last + SILENCE_S, self._due[0][0] if self._due else float("inf"))

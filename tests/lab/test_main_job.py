@@ -76,7 +76,7 @@ def test_bench_check_prints_the_plan_and_touches_nothing(lab):
 def test_one_method_brings_its_baseline(lab):
     run = lab.play("bench.yml", method="ngram", workload="edit", concurrency="1").ok()
     methods = {json.loads((a / "cell.json").read_text())["method"] for a in attempts(lab)}
-    assert methods == {"autoregressive", "ngram-simple"}
+    assert methods == {"autoregressive", "ngram-simple", "ngram-mod"}
     assert re.search(r"ngram-simple.*\d\.\d\d", run.output), "the closing table has a speed-up"
     assert lab.ssh("systemctl list-units --plain --no-legend 'llamacpp@*' 'gauntlet-bench*'") == "", (
         "what it started it stops"

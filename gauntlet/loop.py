@@ -110,6 +110,8 @@ class Loop:
         return bool(ready)
 
     def _patience(self, last: float) -> float:
+        if self._ready:  # heard of while others still connected
+            return 0.0
         until = min(last + SILENCE_S, self._due[0][0] if self._due else float("inf"))
         return max(0.0, until - clock())
 

@@ -190,3 +190,27 @@ def test_a_stream_that_was_not_read_is_no_calibration(play):
     sent[0]["n"] = sent[0]["n"][:-1]
     with pytest.raises(GauntletError, match="not read as it was sent"):
         pair(window.answers, sent)
+
+
+def test_a_turn_heard_of_while_others_connect_is_asked_at_once(monkeypatch):
+    """The wake-up for a turn that was made during the first connects is read there; what it was for must not wait for
+    the next arrival of anybody, which may be long in coming."""
+    engine = Engine(Script.of({**FAST, "tokens": (1,)})).start()
+    dialect = get("sglang")(engine.base_url)
+    conversation = [ask(dialect, 0, 4), client.Ask(None, {}, lambda readings: ask(dialect, 1, 4))]
+    sweep, waits = loop.Loop._sweep, []
+
+    def watched(self, seconds):
+        waits.append((bool(self._ready), seconds))
+        heard = sweep(self, seconds)
+        while seconds == 0 and len(waits) == 1 and not self._ready:  # the one connect takes that long
+            heard = sweep(self, 0.01) or heard
+        return heard
+
+    monkeypatch.setattr(loop.Loop, "_sweep", watched)
+    try:
+        window = client.closed_loop(dialect, [conversation], 1)
+    finally:
+        engine.stop()
+    assert [answer.reading.completion_tokens for answer in window.answers] == [4, 4]
+    assert (True, 0.0) in waits and all(seconds == 0 for ready, seconds in waits if ready)

@@ -1,8 +1,11 @@
 """What the stand-in model needs on a lab host: a folder of weights for it and one for its drafter, without content."""
 
 import base64
+import contextlib
 import json
 import struct
+from collections.abc import Iterator
+from pathlib import Path
 
 from .runner import Lab
 
@@ -14,7 +17,19 @@ TARGET = {
 DRAFTER = {**TARGET, "architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 1, "draft_vocab_size": 32000}
 
 
-def provide(lab: Lab) -> None:
+@contextlib.contextmanager
+def served(hosts: str, folder: Path) -> Iterator[Lab]:
+    """Lab hosts made fresh, provisioned with the stand-in, and taken away afterwards."""
+    lab = Lab(hosts, folder)
+    lab.play("playbooks/lab.yml", lab_state="absent").ok()
+    lab.play("playbooks/lab.yml").ok()
+    _provide(lab)
+    lab.play("site.yml").ok()
+    yield lab
+    lab.play("playbooks/lab.yml", lab_state="absent").ok()
+
+
+def _provide(lab: Lab) -> None:
     commands = []
     for role, config in (("model", TARGET), ("drafter", DRAFTER)):
         commands.append(f"mkdir -p /opt/stand-in/{role}")

@@ -16,7 +16,6 @@ import pytest
 
 from . import stand_in
 from .killing import PHASES, Bench, Witness, kill_client, kill_host
-from .runner import Lab
 
 pytestmark = pytest.mark.lab
 
@@ -46,13 +45,8 @@ STORIES = [
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
-    lab = Lab(HOST, tmp_path_factory.mktemp("resume"))
-    lab.play("playbooks/lab.yml", lab_state="absent").ok()
-    lab.play("playbooks/lab.yml").ok()
-    stand_in.provide(lab)
-    lab.play("site.yml").ok()
-    yield lab
-    lab.play("playbooks/lab.yml", lab_state="absent").ok()
+    with stand_in.served(HOST, tmp_path_factory.mktemp("resume")) as lab:
+        yield lab
 
 
 class Campaign:

@@ -12,7 +12,7 @@ import zipfile
 import pytest
 
 from . import stand_in
-from .runner import ROOT, Lab
+from .runner import ROOT
 
 pytestmark = pytest.mark.lab
 
@@ -22,13 +22,8 @@ UNIT = "sglang@{}.service"
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory):
-    lab = Lab(HOST, tmp_path_factory.mktemp("serving"))
-    lab.play("playbooks/lab.yml", lab_state="absent").ok()
-    lab.play("playbooks/lab.yml").ok()
-    stand_in.provide(lab)
-    lab.play("site.yml").ok()
-    yield lab
-    lab.play("playbooks/lab.yml", lab_state="absent").ok()
+    with stand_in.served(HOST, tmp_path_factory.mktemp("serving")) as host:
+        yield host
 
 
 def deployments(lab):

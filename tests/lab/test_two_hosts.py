@@ -21,13 +21,8 @@ ONE, TWO = "labone", "labtwo"
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-    pair = Lab(f"{ONE},{TWO}", tmp_path_factory.mktemp("pair"))
-    pair.play("playbooks/lab.yml", lab_state="absent").ok()
-    pair.play("playbooks/lab.yml").ok()
-    stand_in.provide(pair)
-    pair.play("site.yml").ok()
-    yield pair
-    pair.play("playbooks/lab.yml", lab_state="absent").ok()
+    with stand_in.served(f"{ONE},{TWO}", tmp_path_factory.mktemp("pair")) as pair:
+        yield pair
 
 
 def stored(lab, **wanted):

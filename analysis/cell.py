@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import doubts, statistics
-from analysis.grouping import natural
+from analysis.grouping import groups, natural
 from analysis.statistics import Estimate, Sums
 from analysis.tree import Results
 
@@ -108,7 +108,7 @@ class Cell:
         """Draft tokens of a family's member: an argument that ends in 'budget', else the -b<N> of its name."""
         arguments = self.declared.get("arguments") or {}
         told = [value for flag, value in arguments.items() if flag.endswith("budget")]
-        named = re.search(r"-b(\d+)$", self.method)
+        named = re.search(r"-b(\d+)$", self.document["method"])
         return int(told[0]) if told else int(named.group(1)) if named else None
 
     @cached_property
@@ -192,17 +192,33 @@ class Cell:
 
 def cells(results: Results) -> list[Cell]:
     """Every cell of what was read, in the order in which a table shows them; only valid attempts are summed."""
-    attempts = results.cells.sort_values(
-        ["host", "model", "tp", "workload", "concurrency", "baseline", "method", "cell_id", "closing", "attempt"],
-        ascending=[True] * 5 + [False] + [True] * 4,
-        key=lambda column: column.map(natural) if column.name in ("host", "model", "workload", "method") else column,
-    )
-    groups = [group for _, group in attempts.groupby(["host", "conditions_id", "spec_id", "closing"], sort=False)]
+    attempts = results.cells.sort_values("attempt", kind="stable")
+    attempts = [group for _, group in attempts.groupby(["host", "conditions_id", "spec_id", "closing"], sort=False)]
     row_cell = np.full(len(results.cells), -1)
-    for number, group in enumerate(groups):
+    for number, group in enumerate(attempts):
         row_cell[group.index[group["valid"]]] = number
-    measured = _Measured(results, row_cell, len(groups))
-    return [Cell(group, *measured.of(number)) for number, group in enumerate(groups)]
+    measured = _Measured(results, row_cell, len(attempts))
+    found = [Cell(group, *measured.of(number)) for number, group in enumerate(attempts)]
+    _tell_environments_apart(found)
+    return sorted(found, key=_order)
+
+
+def _order(cell: Cell) -> tuple:
+    host, model, workload, method = map(natural, (cell.host, cell.model, cell.workload, cell.method))
+    return (host, model, cell.tp, workload, cell.concurrency, not cell.baseline, method, cell.cell_id, cell.closing)
+
+
+def _tell_environments_apart(cells: list[Cell]) -> None:
+    """A method measured under several environments carries each one's name, or the variables that are its own."""
+    for same in groups(cells, lambda cell: (*cell.series, cell.method)).values():
+        environments = [set((cell.declared.get("environment") or {}).items()) for cell in same]
+        common = set.intersection(*environments)
+        if all(one == common for one in environments):
+            continue
+        for cell, environment in zip(same, environments, strict=True):
+            own = " ".join(f"{name}={value}" for name, value in sorted(environment - common))
+            if label := cell.document.get("environment_profile") or own:
+                cell.method += f" [{label}]"
 
 
 class _Measured:

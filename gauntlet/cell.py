@@ -81,12 +81,14 @@ class Measurement:
         return closed_loop(self.dialect, asked, self.cell["concurrency"], self.think_s, self.processes)
 
     def _warm_up(self) -> dict:
-        """Windows of one round at full concurrency, until two consecutive ones agree in tokens/s. Each has the prompts
-        of the one before under another salt, so that only the server's warmth can differ."""
+        """Windows of one round at full concurrency, until two consecutive ones agree in tokens/s. Each asks the same of
+        an emptied cache, so that only the server's warmth can differ: under another salt a prompt has another answer,
+        and a method that drafts from the text another speed. Without a door to empty the cache the salt must differ."""
         speeds: list[float] = []
         converged = False
         while not converged and len(speeds) < self.limits["warmup_windows"]:
-            window = self._loop(self.prompts.conversations(f"warm-up {len(speeds)}", self.cell["concurrency"]))
+            use = "warm-up" if self.dialect.flush() else f"warm-up {len(speeds)}"
+            window = self._loop(self.prompts.conversations(use, self.cell["concurrency"]))
             errors = [a.reading.error for a in window.answers if a.reading.error]
             if errors:
                 raise GauntletError(
@@ -112,6 +114,7 @@ class Measurement:
             **{key: deployment[key] for key in flat},
             "deployment": deployment["name"],
             "deployment_spec_id": deployment["spec_id"],
+            "environment_profile": deployment.get("environment_profile"),
             "workload": cell["workload"],
             "concurrency": cell["concurrency"],
             "repeat": job["repeat"],

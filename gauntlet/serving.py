@@ -84,6 +84,8 @@ def memory_of(name: str, lines: list[str]) -> dict:
 def waiting(deployment: dict, port: int, manager, state: dict, diagnoses: dict, reason: str) -> dict:
     entries = manager.journal(state["unit"], state["invocation"])
     silent = time.time() - entries[-1][0] if entries else 0.0
+    if compiler := look.compiler(state["pids"]):  # one rank builds, the others spin until it is done: no hang
+        return {"ready": False, "phase": f"compiling kernels ({compiler})", "silent_s": silent, "reason": reason}
     if silent > HANG_S and len(busy := look.busy_gpus()) > 1:
         gpus = ", ".join(map(str, busy))
         line = f"{launch.PREFIX}silent for {silent:.0f} s while GPUs {gpus} are busy"

@@ -7,12 +7,14 @@ import csv
 import os
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from gauntlet import ports, services
 from gauntlet.errors import GauntletError
 
 GPU_QUERY = ("nvidia-smi", "--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader")
+COMPILERS = ("nvcc", "ptxas", "cicc", "cc1plus", "hipcc", "ninja")
 STEP = 0.025  # fractions closer than this leave no room between them
 POOL = re.compile(
     r"Not enough memory\. Please try to increase --mem-fraction-static|Loaded weights leave no GPU memory"
@@ -74,6 +76,15 @@ def busy_gpus(percent: int = 90) -> list[int]:
         return []
     rows = [row for row in csv.reader(shown.splitlines(), skipinitialspace=True) if len(row) == 2 and row[1].isdigit()]
     return [int(index) for index, utilization in rows if int(utilization) >= percent]
+
+
+def compiler(pids: Iterable[int], proc: Path = Path("/proc")) -> str:
+    """The compiler that runs among these processes: the first start of an engine builds kernels, without a word."""
+    running = set()
+    for pid in pids:
+        with suppress(OSError):  # gone meanwhile
+            running.add((proc / str(pid) / "comm").read_text().strip())
+    return next((name for name in COMPILERS if name in running), "")
 
 
 def gpu(own: Iterable[int] = (), manager=None, proc: Path = Path("/proc")) -> str:

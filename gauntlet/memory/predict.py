@@ -17,6 +17,7 @@ from gauntlet.memory.shape import bytes_per_slot, bytes_per_token
 GIB = 1 << 30
 # nvidia-smi's total minus what SGLang finds free before weights: seen 140.40 - 139.09 on an H200
 CONTEXT_GIB = 1.3
+NCCL_GIB = 0.9  # of a rank's card, with a second rank: seen 139.09 and 138.18 free before weights on an H200
 MULTIMODAL_GIB = 0.1
 # what a drafter's runner holds beside its weights before the pools are sized: seen 0.09 to 0.11 on an H200
 DRAFTER_GIB = 0.1
@@ -61,7 +62,8 @@ def predict(
     spec = speculation.resolve(arguments, release, drafter, shape["architecture"])
     wanted = _requests(arguments, spec)
     fraction, warnings = _fraction(arguments, gpu_memory, tp, wanted)
-    rest, free, headroom = _rest(shape, spec, fraction, gpu_memory, weights / tp, drafter_weights / tp, version)
+    free = gpu_memory - CONTEXT_GIB - (NCCL_GIB if tp > 1 else 0.0)
+    rest, headroom = _rest(shape, spec, fraction, free, weights / tp, drafter_weights / tp, version)
     cell = _cell(shape, drafter, spec, arguments, tp, now)
     arithmetic = [
         f"{free:.2f} GiB free of {gpu_memory:.2f}, weights {weights / tp:.2f}"
@@ -117,18 +119,17 @@ def _fraction(arguments: dict, gpu_memory: float, tp: int, wanted: int | None) -
 
 
 def _rest(
-    shape: dict, spec: dict, fraction: float, gpu_memory: float, weights: float, drafter: float, release: tuple
-) -> tuple[float, float, float]:
-    """(R: GiB for pools, free before weights, GiB left for graphs and activations).
+    shape: dict, spec: dict, fraction: float, free: float, weights: float, drafter: float, release: tuple
+) -> tuple[float, float]:
+    """(R: GiB for pools, GiB left for graphs and activations).
 
     R = A - P(1 - f) where A is free after loading; the drafter is loaded by then from 0.5.14 on.
     """
-    free = gpu_memory - CONTEXT_GIB
     late = release < (0, 5, 14)  # the drafter is loaded after the pools, out of the slack
     counted = drafter + DRAFTER_GIB if drafter and not late else 0.0
     slack = free * (1 - fraction)
     vision = MULTIMODAL_GIB if shape.get("multimodal") and release >= (0, 5, 18) else 0.0
-    return free - weights - counted - slack - vision, free, slack - (drafter if late else 0.0)
+    return free - weights - counted - slack - vision, slack - (drafter if late else 0.0)
 
 
 def _cell(shape: dict, drafter: dict | None, spec: dict, arguments: dict, tp: int, now: str) -> int:

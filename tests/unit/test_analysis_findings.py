@@ -196,6 +196,8 @@ def test_of_several_baselines_the_one_with_the_same_environment_is_taken():
     (comparison,) = found.study.comparisons
     assert comparison.baseline.declared["environment"] == profile
     assert comparison.speedup.value == pytest.approx(4.0, rel=0.1)
+    rows = {cell.method for cell in found.study.cells}
+    assert rows == {"autoregressive", "autoregressive [NCCL_PROTO=LL]", "ngram"}, "two rows of one name tell nothing"
 
 
 def test_the_three_factors_multiply_to_the_decode_speed_up():

@@ -10,10 +10,11 @@ import time
 
 import pytest
 
-from gauntlet import attempt, measure, observe
+from gauntlet import attempt, measure, observe, prompts
 from gauntlet.calibrate import lag
 from gauntlet.calibrate.engine import Engine
 from gauntlet.calibrate.script import Script
+from gauntlet.dialects.sglang import SGLang
 from gauntlet.errors import GauntletError
 from gauntlet.validity import RULES
 from tests.measuring import FAST, attempts, cell, deployment, job, progress
@@ -134,6 +135,19 @@ def test_server_restarted_inside_the_cell(tmp_path, engine, monkeypatch):
     assert first["invocation"]["id"] == "a" and "pids" not in first["invocation"]
     assert not observe.same_server(None, None, ({"requests": 5}, {"requests": 2}))
     assert observe.same_server(None, None, ({"requests": 5}, {"requests": 9}))
+
+
+@pytest.mark.parametrize(
+    ("flushed", "uses"), [(True, ["warm-up", "warm-up"]), (False, ["warm-up 0", "warm-up 1"])], ids=["door", "no door"]
+)
+def test_warm_up_asks_the_same_of_an_emptied_cache(tmp_path, engine, monkeypatch, flushed, uses):
+    """Under another salt the answer is another, and so is the speed of a method that drafts from it: seen 338 and 1,513
+    tokens/s in turn. A server without a door to empty its cache must be asked under another."""
+    asked, salted = [], prompts.Prompts.salt
+    monkeypatch.setattr(prompts.Prompts, "salt", lambda self, use: asked.append(use) or salted(self, use))
+    monkeypatch.setattr(SGLang, "flush", lambda self: flushed)
+    run(tmp_path, engine(), limits={"warmup_windows": 2, "warmup_tolerance": 2})
+    assert [use for use in asked if "warm-up" in use] == uses
 
 
 def test_warm_up_that_does_not_converge(tmp_path, engine):

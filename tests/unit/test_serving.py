@@ -163,6 +163,16 @@ class TestPoll:
         with pytest.raises(GauntletError, match=r"ranks wait \(6\d\d s\)"):
             poll(Manager(UP, journal=[long_ago]))
 
+    def test_a_rank_that_compiles_is_no_hang(self, monkeypatch, tmp_path):
+        """Seen: 4 minutes of nvcc in one rank at the first start on two GPUs, no line in the journal."""
+        (tmp_path / "nvcc").symlink_to("/bin/sleep")
+        monkeypatch.setattr(look, "busy_gpus", lambda: [0, 1])
+        long_ago = (time.time() - 2 * serving.HANG_S, "NCCL version 2.31")
+        with subprocess.Popen([tmp_path / "nvcc", "60"]) as building:
+            found = poll(Manager({**UP, "pids": [1, building.pid, 2**22]}, journal=[long_ago]))
+            building.kill()
+        assert found["phase"] == "compiling kernels (nvcc)" and found["silent_s"] > serving.HANG_S
+
     def test_silence_alone_is_no_hang(self):
         assert poll(Manager(UP, journal=[(time.time() - 1e4, "loading")]))["silent_s"] > 9000
 

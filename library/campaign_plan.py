@@ -36,8 +36,8 @@ options:
       - Host name to what is known of it. C(engine_builds) (engine to build) is needed.
       - Observed, where known. C(conditions) is the stable part of the fingerprint, without it attempts count whatever
         their conditions; C(gpus) a count; C(gpu_memory) bytes of the smallest; C(tuning) the tuning profile; C(store)
-        ids of the weights in its store; C(algorithms) engine to the speculative algorithms that its build knows.
-        C(environment_by_tp) variables by tensor parallelism that its topology asks for, under all others.
+        ids of the weights in its store; C(environment_by_tp) variables by tensor parallelism that its topology asks
+        for, under all others.
       - Declared by the inventory. C(models) is a list of allowed models; C(engines) engine to C(arguments),
         C(environment) and C(environment_by_tp), over those of the catalog.
     type: dict

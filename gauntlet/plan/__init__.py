@@ -6,8 +6,8 @@
 
 hosts: {name: HOST}. HOST = {"engine_builds": {engine: build}, and where known "conditions": the stable part of the
 fingerprint, "gpus": count, "gpu_memory": bytes of the smallest, "models": allowed names, "store": ids of the weights it
-has, "algorithms": {engine: names its build knows}, "tuning": observed profile, "environment_by_tp": {tp: variables} as
-its topology asks for, "engines": {engine: {"arguments", "environment", "environment_by_tp"}} of the inventory}.
+has, "tuning": observed profile, "environment_by_tp": {tp: variables} as its topology asks for, "engines": {engine:
+{"arguments", "environment", "environment_by_tp"}} of the inventory}.
 attempts: as `plan.attempts.read` gives them.
 
 Plan = {"schema": 1, "campaign", "selection", "made_utc",
@@ -39,8 +39,7 @@ from gauntlet.plan.schedule import schedule
 from gauntlet.plan.table import table
 
 HOST = (
-    "engine_builds", "conditions", "gpus", "gpu_memory", "models", "store", "algorithms", "tuning",
-    "environment_by_tp", "engines",
+    "engine_builds", "conditions", "gpus", "gpu_memory", "models", "store", "tuning", "environment_by_tp", "engines",
 )  # fmt: skip
 OF_ENGINE = ("arguments", "environment", "environment_by_tp")
 

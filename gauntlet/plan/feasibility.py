@@ -43,7 +43,7 @@ def deployment(deployment: dict, model: dict, method: dict, host: dict, name: st
     drafter = deployment["weights"].get("drafter")
     if drafter and (reason := _missing(drafter, host)):
         return Verdict("unavailable", f"drafter: {reason}")
-    if reason := _unknown_algorithm(deployment, host):
+    if reason := _unknown_algorithm(deployment):
         return Verdict("unavailable", reason)
     if reason := _unmet(deployment):
         return Verdict("infeasible", reason)
@@ -141,14 +141,10 @@ def _missing(drafter: dict, host: dict) -> str | None:
     return f"{drafter['id']} is {drafter['status']}{': ' + drafter['note'] if drafter['note'] else ''}"
 
 
-def _unknown_algorithm(deployment: dict, host: dict) -> str | None:
-    """The build's own list decides where it was asked; else what its name says of a release."""
+def _unknown_algorithm(deployment: dict) -> str | None:
+    """What the build's name says of a release; site.yml's preflight asks the build itself."""
     requires, build = deployment["requires"], deployment["engine_build"]
     algorithm, first = requires.get("algorithm"), requires.get("release")
-    known = (host.get("algorithms") or {}).get(deployment["engine"])
-    if known is not None:
-        missing = algorithm is not None and algorithm not in known
-        return f"build: {build} does not know {algorithm}, it knows {', '.join(sorted(known))}" if missing else None
     if first is None or not RELEASE.fullmatch(build):
         return None
     if first == "none":

@@ -187,11 +187,3 @@ def test_a_release_leaves_ddtree_unavailable_before_anything_starts(ours):
     old = {**HOST, "engine_builds": {"sglang": "sglang-0.5.10.post1"}}
     reasons = {left["reason"] for left in plan.make(ours, {"campaign": "qwen3.6-27b"}, {"ct200": old}, [])["not_run"]}
     assert "build: sglang-0.5.10.post1 does not know DFLASH, 0.5.11 is the first that does" in reasons
-
-
-def test_a_stock_build_that_does_not_know_ddtree_leaves_it_unavailable(ours):
-    host = {**HOST, "algorithms": {"sglang": ["EAGLE", "EAGLE3", "NEXTN", "DFLASH", "NGRAM"]}}
-    made = plan.make(ours, {"campaign": "qwen3.6-27b", "tp": "8"}, {"ct200": host}, [])
-    states = planned(made)
-    assert {state for (method, *_), state in states.items() if method.startswith("ddtree")} == {"unavailable"}
-    assert {state for (method, *_), state in states.items() if method == "dflash"} == {"to_measure"}

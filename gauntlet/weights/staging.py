@@ -11,7 +11,7 @@ from gauntlet.weights.ceiling import measure
 from gauntlet.weights.options import Options
 from gauntlet.weights.shelf import Shelf
 from gauntlet.weights.sources import Offer, Places, Unusable, offers
-from gauntlet.weights.transfer import Damaged
+from gauntlet.weights.transfer import Damaged, Lost
 
 
 def report(weights: dict, state: str, **more) -> dict:
@@ -159,7 +159,7 @@ def _carry_out(plan: Plan, mount: Shelf, places: Places, options: Options) -> di
             notes=offer.notes,
             whole=lambda folder, names: contents.of_folder({name: folder / name for name in names}, w),
         )
-    except Damaged as error:
+    except (Damaged, Lost) as error:
         _pass_over(plan, error, places, options)
         return _carry_out(plan, mount, places, options)
     seconds = time.monotonic() - began
@@ -175,10 +175,17 @@ def _carry_out(plan: Plan, mount: Shelf, places: Places, options: Options) -> di
     return report(w, "staged", **plan.about() | measured)
 
 
-def _pass_over(plan: Plan, error: Damaged, places: Places, options: Options) -> None:
-    """Bytes that only reading showed to be wrong: the next source has its turn, unless our own disk fails."""
+def _pass_over(plan: Plan, error: Damaged | Lost, places: Places, options: Options) -> None:
+    """Bytes that only reading showed to be wrong or gone: the next source has its turn, unless our own disk fails."""
     source = plan.tried[-1]
-    damage = Damaged(source if source == plan.offer.where else f"{source} {plan.offer.where}", error.files)
+    where = source if source == plan.offer.where else f"{source} {plan.offer.where}"
+    if isinstance(error, Lost):
+        if source == "store":
+            raise error
+        plan.why.append(f"{where}: {error}")
+        options.progress.say(f"{where}: {error}: to be had elsewhere")
+        return _choose(plan, places, options)
+    damage = Damaged(where, error.files)
     if source == "store" and not plan.offer.outside:
         if not options.repair_store:
             raise damage from error

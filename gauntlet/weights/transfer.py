@@ -28,6 +28,10 @@ class Damaged(GauntletError):
         super().__init__(f"damaged in {where}: " + "; ".join(f"{name} ({why})" for name, why in sorted(files.items())))
 
 
+class Lost(GauntletError):
+    """A source that could not be read to its end."""
+
+
 @dataclass(frozen=True)
 class Piece:
     """One file to bring: `expected` maps algorithms to digests known beforehand; `open` gives its bytes."""
@@ -90,11 +94,11 @@ def _copy(piece: Piece, target: Path, hashed: bool, progress: Progress, stop: th
     done = dropped = 0
     fd = os.open(target, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o644)
     try:
-        with closing(piece.open()) as source:
+        with closing(_asked(piece, piece.open)) as source:
             regular = _is_file(source)
             if regular and not piece.expected and (at := hole(source.fileno(), piece.size)) is not None:
                 raise Damaged(piece.name, {piece.name: f"sparse: nothing was written at byte {at}"})
-            while n := source.readinto(buffer):
+            while n := _asked(piece, source.readinto, buffer):
                 if stop.is_set():
                     return {}
                 if done + n > piece.size:
@@ -113,6 +117,14 @@ def _copy(piece: Piece, target: Path, hashed: bool, progress: Progress, stop: th
     finally:
         os.close(fd)
     return running.hex()
+
+
+def _asked(piece: Piece, ask: Callable, *arguments):
+    """What the source gives; its failures are told from those of the disk that is written to."""
+    try:
+        return ask(*arguments)
+    except OSError as error:
+        raise Lost(f"{piece.name} could not be copied: {error}") from error
 
 
 def _is_file(source: BinaryIO) -> bool:
@@ -134,7 +146,7 @@ def run(
 
     A file gets its name only when size and digests are right, so what a crash leaves behind is either right or
     ends in `.part`. `durable`: each file is on the disk before it gets its name.
-    Raises Damaged with every wrong file, GauntletError when space runs out or the source cannot be read.
+    Raises Damaged with every wrong file, Lost when the source cannot be read, GauntletError when space runs out.
     """
     stop, damaged, done = threading.Event(), {}, {}
 
@@ -165,9 +177,9 @@ def run(
                     work(piece)
             except Damaged as error:
                 damaged.update(error.files)
-            except OSError as error:
+            except (Lost, OSError) as error:
                 stop.set()
-                raise _failure(error, piece.name, folder) from error
+                raise error if isinstance(error, Lost) else _failure(error, piece.name, folder) from error
 
         # the largest first: no thread is left alone with a long file at the end
         _each(one, sorted(pieces, key=lambda piece: -piece.size), jobs)

@@ -224,6 +224,17 @@ class TestPeer:
             host.present(peers=[other.peer()])
         assert host.staged() is None
 
+    def test_one_that_dies_in_mid_copy_gives_the_next_its_turn(self, host, hub, tmp_path):
+        """Here by a cable that is pulled after 1,000 bytes; the hub has the rest of it."""
+        other = Host(tmp_path / "there")
+        other.present(hub=hub)
+        peer, torn = other.peer(), "(sys.stdout.buffer.write(bytes(1000)), sys.exit('the cable'))"
+        peer.ssh[2] = f"import sys; 'm.gguf' in sys.argv and {torn}; {peer.ssh[2]}"
+        line = host.present(peers=[peer], hub=hub)
+        assert (line["state"], line["source"]) == ("staged", "hub") and host.staged() == FILES["m.gguf"]
+        assert any("other: m.gguf could not be copied: other: the cable" in why for why in line["why"])
+        assert not line["wrong"]
+
     def test_its_quick_hash_is_not_believed(self, host, hub, tmp_path):
         """Anybody can make a file to it: what crosses from host to host is proven by sha256."""
         other = Host(tmp_path / "there")

@@ -2,6 +2,7 @@
 
 import io
 import math
+import textwrap
 from colorsys import hls_to_rgb, rgb_to_hls
 
 import matplotlib
@@ -19,6 +20,7 @@ HUES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKS = "osD^vPX*<>"
 BASELINE = "#6b6b6b"
 HEAT = "PuOr"
+LABEL = 28  # characters of a line
 STYLE = {
     "svg.hashsalt": "gauntlet", "svg.fonttype": "path", "font.size": 9, "axes.spines.top": False,
     "axes.spines.right": False, "axes.titlesize": 9.5, "axes.titleweight": "bold", "axes.titlelocation": "left",
@@ -35,8 +37,8 @@ class Palette:
             (series.name, series.family) for figure in figures for panel in figure.panels for series in panel.series
         }
         families = groups(sorted(named, key=lambda pair: (pair[1], natural(pair[0]))), lambda pair: pair[1])
-        families.pop("", None)  # the baseline
-        self._look = {}
+        baselines = families.pop("", [])  # several where an environment has one each
+        self._look = {one: (BASELINE, MARKS[number % len(MARKS)]) for number, one in enumerate(baselines)}
         for hue, members in zip(_cycle(HUES, len(families)), families.values(), strict=True):
             for number, (name, family) in enumerate(members):
                 colour = _shade(hue, number / (len(members) - 1)) if len(members) > 1 else hue
@@ -66,7 +68,10 @@ def draw(figure: Figure, palette: Palette, watermark: str = "") -> tuple[str, by
 def _dots(figure: Figure, palette: Palette):
     """Panels of rows, a row a method; shared so that panels compare."""
     names = sorted({series.name for panel in figure.panels for series in panel.series}, key=natural)
-    drawn, axes = _grid(figure, 3.0, 0.62 + 0.25 * len(names), share_y=True)
+    labels = [folded(name) for name in names]
+    lines = sum(label.count("\n") + 1 for label in labels)
+    drawn, axes = _grid(figure, 3.0, 0.62 + 0.25 * lines, share_y=True)
+    _widen(drawn, max(0.0, _inches(labels) - 1.5))
     for axis, panel in zip(axes, figure.panels, strict=False):
         _reference(axis.axvline, panel)
         for series in panel.series:
@@ -77,7 +82,7 @@ def _dots(figure: Figure, palette: Palette):
             face = colour if value.has_interval else "white"
             axis.plot([value.value], [row], marker=mark, markersize=6, color=colour, markerfacecolor=face)
         axis.set_title(panel.title)
-        axis.set_yticks(range(len(names)), names)
+        axis.set_yticks(range(len(names)), labels)
         axis.set_ylim(len(names) - 0.4, -0.6)
         axis.grid(axis="x")
     drawn.supxlabel(figure.x, fontsize=9, color="#333333")
@@ -155,7 +160,7 @@ def _heat(figure: Figure, palette: Palette):
                 axis.text(column, point.x, f"{point.y.value:.2f}", ha="center", va="center", fontsize=8, color=colour)
     image = axis.imshow(values, cmap=HEAT, norm=scale, aspect="auto")
     axis.set_xticks(
-        range(columns), [series.name for series in panel.series], rotation=30, ha="left", rotation_mode="anchor"
+        range(columns), [folded(series.name) for series in panel.series], rotation=30, ha="left", rotation_mode="anchor"
     )
     axis.xaxis.tick_top()
     axis.tick_params(length=0)
@@ -227,9 +232,25 @@ def _legend(drawn, figure: Figure, palette: Palette) -> None:
     handles = []
     for name in sorted(named, key=lambda name: (named[name].family, natural(name))):
         colour, mark = palette[named[name]]
-        handles.append(plt.Line2D([], [], color=colour, marker=mark, markersize=5, linewidth=1.5, label=name))
+        handles.append(plt.Line2D([], [], color=colour, marker=mark, markersize=5, linewidth=1.5, label=folded(name)))
     if len(handles) > 1:
         drawn.legend(handles=handles, loc="outside right center", fontsize=8.5)
+        _widen(drawn, max(0.0, _inches([handle.get_label() for handle in handles]) - 1.0))
+
+
+def folded(name: str) -> str:
+    """A long name on several lines; words longer than a line stay whole."""
+    return textwrap.fill(name, LABEL, break_long_words=False, break_on_hyphens=False)
+
+
+def _inches(labels: list[str]) -> float:
+    """About how wide the longest line of some labels is drawn."""
+    return 0.075 * max(len(line) for label in labels for line in label.splitlines())
+
+
+def _widen(drawn, inches: float) -> None:
+    """Room for labels beside the panels, which keep theirs."""
+    drawn.set_figwidth(drawn.get_figwidth() + inches)
 
 
 def _shade(colour: str, share: float) -> str:

@@ -1,7 +1,6 @@
 """What the controller does for the module model_snapshot: push what only it can fetch, show how it goes."""
 
 import json
-import time
 import uuid
 
 from ansible.plugins.action import ActionBase
@@ -13,7 +12,9 @@ from gauntlet.weights.progress import sentence
 
 NAME = "model_snapshot"
 TIME_LIMIT_S = 24 * 3600
-POLL_S = (0.2, 2.0)  # the first look and the longest pause
+PAUSE_S = 2  # between two looks at a module that is at work
+# The host itself waits: a job's file says that it was started until its end, when the result takes its place.
+UNTIL_IT_ENDS = "n={tenths}; while [ $n -gt 0 ] && grep -qs '\"started\"' {file}; do n=$((n - 1)); sleep 0.1; done"
 JOB = (
     "ansible_job_id",
     "started",
@@ -93,29 +94,24 @@ class ActionModule(ActionBase):
             self._task.async_val = 0
         if "ansible_job_id" not in job:
             return job
-        result = self._wait(job["ansible_job_id"], progress, task_vars)
-        progress.forget()
+        result = self._wait(job, progress, task_vars)
+        self._shell(f"rm -f {progress.path} {job['results_file']}")
         return {key: value for key, value in result.items() if key not in JOB}
 
     def _wait(self, job, progress, task_vars):
         """Ctrl-C ends this loop and not the staging: it goes on, and a second run waits for its lock."""
-        pause = POLL_S[0]
-        while not (state := self._status(job, "status", task_vars)).get("finished"):
-            if state.get("failed") or state.get("unreachable"):
+        while True:
+            self._shell(UNTIL_IT_ENDS.format(tenths=10 * PAUSE_S, file=job["results_file"]))
+            state = self._status(job["ansible_job_id"], task_vars)
+            if state.get("finished") or state.get("failed") or state.get("unreachable"):
                 return state
             for line in progress.news():
                 display.display(line)
-            time.sleep(pause)
-            pause = min(POLL_S[1], pause * 1.5)
-        self._status(job, "cleanup", task_vars)
-        return state
 
-    def _status(self, job, mode, task_vars):
+    def _status(self, job, task_vars):
         folder = self._remote_expand_user(self.get_shell_option("async_dir", default="~/.ansible_async"))
         return self._execute_module(
-            "ansible.legacy.async_status",
-            module_args={"jid": job, "mode": mode, "_async_dir": folder},
-            task_vars=task_vars,
+            "ansible.legacy.async_status", module_args={"jid": job, "_async_dir": folder}, task_vars=task_vars
         )
 
     def _shell(self, command):
@@ -135,9 +131,6 @@ class Watched:
         whole = text[: text.rfind("\n") + 1]
         self._seen += len(whole.encode())
         return [sentence(json.loads(line)) for line in whole.splitlines()]
-
-    def forget(self):
-        self._shell(f"rm -f {self.path}")
 
 
 def _predicted(arguments):

@@ -14,9 +14,8 @@ from pathlib import Path
 
 from module_utils import lab_record
 
-from .runner import ROOT, Lab
+from .runner import LABS, ROOT, Lab
 
-LABS = Path("/var/lib/gauntlet-lab")
 CLIENT = "gauntlet-bench.service"
 # The banner that begins each phase. Under host_pinned, in the play that measures, a task's banner comes at its end.
 PLAYS = {

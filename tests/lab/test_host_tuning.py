@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .runner import ROOT, Lab
-from .test_lab_host import ssh
+from .runner import ROOT, Lab, ssh
 
 pytestmark = pytest.mark.lab
 

@@ -15,23 +15,11 @@ import pytest
 
 from module_utils import lab_record
 
-from .runner import ROOT, Lab
+from .runner import LABS, ROOT, Lab, ssh
 
 pytestmark = pytest.mark.lab
 
-LABS = Path("/var/lib/gauntlet-lab")
 LEFT, RIGHT = HOSTS = "lableft", "labright"  # linked; the right one has the fake hardware
-
-
-def ssh(host, command):
-    """A command's output, by nothing of Ansible's: a fresh connection through our ProxyCommand."""
-    proxy = f"{sys.executable} -I {ROOT}/roles/lab_host/files/connect.py {LABS} {host} %p"
-    known = LABS / host / "known_hosts"
-    options = ["-F", "none", "-i", LABS / host / "id_ed25519", "-o", f"ProxyCommand={proxy}",
-               "-o", f"UserKnownHostsFile={known}", "-o", "StrictHostKeyChecking=yes"]  # fmt: skip
-    done = subprocess.run(["ssh", *options, f"root@{host}", command], capture_output=True, text=True, timeout=30)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
 
 
 def pid(host):

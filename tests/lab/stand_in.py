@@ -9,6 +9,7 @@ from pathlib import Path
 
 from .runner import Lab
 
+HOST = "labserve"  # the one that tests share
 TARGET = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 1024, "num_hidden_layers": 8,
     "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 64, "max_position_embeddings": 8192,

@@ -11,19 +11,17 @@ import zipfile
 
 import pytest
 
-from . import stand_in
 from .runner import ROOT
+from .stand_in import HOST
 
 pytestmark = pytest.mark.lab
 
-HOST = "labserve"
 UNIT = "sglang@{}.service"
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory):
-    with stand_in.served(HOST, tmp_path_factory.mktemp("serving")) as host:
-        yield host
+def host(served):
+    return served
 
 
 def deployments(lab):

@@ -97,7 +97,11 @@ def test_results_are_not_written_below_a_disk_that_is_not_mounted(host):
     host.play("site.yml").ok()
     host.ssh("umount /var/lib/gauntlet/results; systemctl stop srv-gauntlet-models.mount")
     host.play("restage.yml").refused("/var/lib/gauntlet/results is not mounted: results would land on /")
-    host.play("site.yml").ok()
+    for run in (host.play("site.yml", "--check").ok(), host.play("site.yml").ok()):
+        assert any("mounted" in change for change in run.changes), f"nobody sees the stopped mount: {run.changes}"
+        others = [change for change in run.changes if not re.search("mounted|Weights", change)]
+        assert not others, f"these were not altered and changed all the same: {others}"
+    host.play("site.yml").unchanged()
 
 
 STAGE = """

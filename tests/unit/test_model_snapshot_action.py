@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,16 @@ def test_a_host_without_the_agent_is_predicted(action):
     predicted = action._predicted({"weights": [weights]})
     assert predicted["changed"] is True
     assert predicted["snapshots"][0]["state"] == "would_stage"
+
+
+def test_the_host_waits_until_the_job_ends_and_no_longer_than_asked(action, tmp_path):
+    """What async_wrapper writes: that the job was started, and in its place, by a rename, the module's result."""
+    job, result = tmp_path / "job", tmp_path / "job.tmp"
+    job.write_text('{"started": true, "finished": false, "ansible_job_id": "j1"}')
+    subprocess.run(["sh", "-c", action.UNTIL_IT_ENDS.format(tenths=1, file=job)], check=True, timeout=10)
+    with subprocess.Popen(["sh", "-c", action.UNTIL_IT_ENDS.format(tenths=600, file=job)]) as waiting:
+        with pytest.raises(subprocess.TimeoutExpired):
+            waiting.wait(0.5)
+        result.write_text('{"changed": false, "snapshots": []}')
+        result.rename(job)
+        assert waiting.wait(10) == 0

@@ -3,7 +3,7 @@ SHELL := /bin/bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PYTHONUNBUFFERED := 1
 step := scripts/step
-lane_1 := resume lab_host two_hosts
+lane_1 := resume lab_host two_hosts host_tuning
 
 .PHONY: help
 help: ## what there is

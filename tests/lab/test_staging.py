@@ -97,8 +97,13 @@ def test_results_are_not_written_below_a_disk_that_is_not_mounted(host):
     host.play("site.yml").ok()
     host.ssh("umount /var/lib/gauntlet/results; systemctl stop srv-gauntlet-models.mount")
     host.play("restage.yml").refused("/var/lib/gauntlet/results is not mounted: results would land on /")
+
+
+def test_a_stopped_mount_is_reported_and_repaired(host):
+    """Check mode sees it, and the next run repairs it and nothing else."""
+    host.ssh("systemctl stop srv-gauntlet-models.mount")
     for run in (host.play("site.yml", "--check").ok(), host.play("site.yml").ok()):
-        assert any("mounted" in change for change in run.changes), f"nobody sees the stopped mount: {run.changes}"
+        assert any("mounted" in change for change in run.changes), f"nobody sees it: {run.changes}"
         others = [change for change in run.changes if not re.search("mounted|Weights", change)]
         assert not others, f"these were not altered and changed all the same: {others}"
     host.play("site.yml").unchanged()

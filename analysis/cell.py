@@ -209,16 +209,28 @@ def _order(cell: Cell) -> tuple:
 
 
 def _tell_environments_apart(cells: list[Cell]) -> None:
-    """A method measured under several environments carries each one's name, or the variables that are its own."""
-    for same in groups(cells, lambda cell: (*cell.series, cell.method)).values():
-        environments = [set((cell.declared.get("environment") or {}).items()) for cell in same]
-        common = set.intersection(*environments)
-        if all(one == common for one in environments):
+    """A method measured under several environments at one tp carries the profile's name at every tp, so that sweeps
+    find their own; where profiles do not tell them apart, the variables that are its own."""
+
+    def environment(cell: Cell) -> frozenset:
+        return frozenset((cell.declared.get("environment") or {}).items())
+
+    def of_method(cell: Cell) -> tuple:
+        host, conditions, model, _, engine, build = cell.series
+        return host, conditions, model, engine, build, cell.method
+
+    for same in groups(cells, of_method).values():
+        by_tp = groups(same, lambda cell: cell.tp).values()
+        if all(len(set(map(environment, one))) == 1 for one in by_tp):
             continue
-        for cell, environment in zip(same, environments, strict=True):
-            own = " ".join(f"{name}={value}" for name, value in sorted(environment - common))
-            if label := cell.document.get("environment_profile") or own:
-                cell.method += f" [{label}]"
+        for one in by_tp:
+            common = frozenset.intersection(*map(environment, one))
+            pairs = {(cell.document.get("environment_profile"), environment(cell)) for cell in one}
+            named = len({profile for profile, _ in pairs if profile}) == len(pairs)
+            for cell in one:
+                own = " ".join(f"{name}={value}" for name, value in sorted(environment(cell) - common))
+                if label := cell.document["environment_profile"] if named else own:
+                    cell.method += f" [{label}]"
 
 
 class _Measured:

@@ -35,6 +35,7 @@ class Method:
     drafted: int = 4  # tokens a step
     arguments: dict = field(default_factory=dict)
     environment: dict = field(default_factory=dict)
+    profile: str | None = None
 
     def histogram(self, steps, accepted):
         """Verify steps that accepted 0, 1, 2, … tokens, `accepted` in all; None for a method that drafts nothing."""
@@ -179,6 +180,7 @@ class World:
             "method": method.name, "family": method.family or method.name, "baseline": method.baseline, "tp": tp,
             "engine": self.engine, "engine_build": self.engine_build,
             "deployment": f"{self.model}.{method.name}.tp{tp}-{deployment_id[:8]}", "deployment_spec_id": deployment_id,
+            "environment_profile": method.profile,
             "workload": workload.name, "concurrency": concurrency, "repeat": 0 if closing else repeat,
             "closing": closing, "notes": list(method.notes), "specification": specification,
             "conditions_id": identity.conditions_id(self.conditions), "conditions": self.conditions,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from analysis import study, tree
+from analysis import study, tables, tree
 from analysis.findings import Findings
 from analysis.html import warnings
 from tests.synthetic import AUTOREGRESSIVE, Method, Noise, Workload, attempts
@@ -185,6 +185,21 @@ def test_a_speed_up_never_crosses_hosts_builds_or_conditions():
         found = Findings(study.make(tree.gather(parts), synthetic=True))
         assert not found.study.comparisons
         assert any("no baseline for ngram" in warning and "-e method=ngram" in warning for warning in warnings(found))
+
+
+def test_an_environment_is_named_at_every_tp_so_that_sweeps_find_their_own():
+    default = Method("autoregressive", baseline=True, profile="default")
+    ring = Method("autoregressive", baseline=True, environment={"NCCL_ALGO": "Ring"}, profile="ring")
+    parts = [*attempts([default], [Workload("edit")], tp=(1, 2)), *attempts([ring], [Workload("edit")], tp=(2,))]
+    found = study.make(tree.gather(parts), synthetic=True)
+    assert [(cell.tp, cell.method) for cell in found.cells] == [
+        (1, "autoregressive [default]"), (2, "autoregressive [default]"), (2, "autoregressive [ring]"),
+    ]  # fmt: skip
+    (sweep,) = tables.tp_sweeps(found)
+    assert [(cell.tp, cell.method) for cell in sweep] == [
+        (1, "autoregressive [default]"),
+        (2, "autoregressive [default]"),
+    ]
 
 
 def test_of_several_baselines_the_one_with_the_same_environment_is_taken():

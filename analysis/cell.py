@@ -15,6 +15,7 @@ from analysis import doubts, statistics
 from analysis.grouping import groups, natural
 from analysis.statistics import Estimate, Sums
 from analysis.tree import Results
+from gauntlet import identity
 
 RATIOS = {
     "speed": ("tokens", "seconds"),  # completion tokens per second from sent to last token
@@ -199,7 +200,7 @@ def cells(results: Results) -> list[Cell]:
         row_cell[group.index[group["valid"]]] = number
     measured = _Measured(results, row_cell, len(attempts))
     found = [Cell(group, *measured.of(number)) for number, group in enumerate(attempts)]
-    _tell_environments_apart(found)
+    _tell_apart(found)
     return sorted(found, key=_order)
 
 
@@ -208,12 +209,10 @@ def _order(cell: Cell) -> tuple:
     return (host, model, cell.tp, workload, cell.concurrency, not cell.baseline, method, cell.cell_id, cell.closing)
 
 
-def _tell_environments_apart(cells: list[Cell]) -> None:
-    """A method measured under several environments at one tp carries the profile's name at every tp, so that sweeps
-    find their own; where profiles do not tell them apart, the variables that are its own."""
-
-    def environment(cell: Cell) -> frozenset:
-        return frozenset((cell.declared.get("environment") or {}).items())
+def _tell_apart(cells: list[Cell]) -> None:
+    """No two rows of one name: a method of several declarations at one tp carries what is its own, at every tp, so that
+    sweeps find their own: the environment's profile where that tells them apart, else variables, flags and weights.
+    A workload of several contents carries a digest of its own."""
 
     def of_method(cell: Cell) -> tuple:
         host, conditions, model, _, engine, build = cell.series
@@ -221,16 +220,36 @@ def _tell_environments_apart(cells: list[Cell]) -> None:
 
     for same in groups(cells, of_method).values():
         by_tp = groups(same, lambda cell: cell.tp).values()
-        if all(len(set(map(environment, one))) == 1 for one in by_tp):
+        if all(len(set(map(_declaration, one))) == 1 for one in by_tp):
             continue
         for one in by_tp:
-            common = frozenset.intersection(*map(environment, one))
-            pairs = {(cell.document.get("environment_profile"), environment(cell)) for cell in one}
+            common = frozenset.intersection(*map(_declaration, one))
+            pairs = {(cell.document.get("environment_profile"), _declaration(cell)) for cell in one}
             named = len({profile for profile, _ in pairs if profile}) == len(pairs)
             for cell in one:
-                own = " ".join(f"{name}={value}" for name, value in sorted(environment(cell) - common))
+                own = " ".join(f"{name}={value}" for name, value in sorted(_declaration(cell) - common))
                 if label := cell.document["environment_profile"] if named else own:
                     cell.method += f" [{label}]"
+    for same in groups(cells, lambda cell: (cell.host, cell.model, cell.workload)).values():
+        contents = [_content(cell) for cell in same]
+        if len(set(contents)) > 1:
+            for cell, content in zip(same, contents, strict=True):
+                cell.workload += f" [{content[:8]}]"
+
+
+def _content(cell: Cell) -> str:
+    """A digest of what a workload asks, however often."""
+    workload = cell.specification.get("workload")
+    if isinstance(workload, dict):
+        workload = {name: value for name, value in workload.items() if name != "requests"}
+    return identity.digest([workload, cell.specification.get("sampling")])
+
+
+def _declaration(cell: Cell) -> frozenset:
+    """(name, value) of all that a deployment declares beside its engine's build."""
+    flat = {**(cell.declared.get("arguments") or {}), **(cell.declared.get("environment") or {})}
+    weights = {role: entry.get("id") for role, entry in (cell.declared.get("weights") or {}).items() if entry}
+    return frozenset((name, str(value)) for name, value in {**flat, **weights}.items())
 
 
 class _Measured:

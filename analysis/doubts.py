@@ -95,7 +95,7 @@ def crossed_pools(cells: list[Cell]) -> dict[str, list[str]]:
     groups: dict[tuple, list[Cell]] = {}
     for cell in cells:
         if cell.telling["kv_pool_tokens"]:
-            key = (cell.host, cell.model, cell.method, cell.tp, cell.workload, cell.concurrency)
+            key = (cell.host, cell.model, cell.document["method"], cell.tp, cell.workload, cell.concurrency)
             groups.setdefault(key, []).append(cell)
     for group in groups.values():
         best = max(group, key=lambda cell: _pool_ratio(cell.telling))

@@ -1,6 +1,7 @@
 """The closing table: compact text that fits a terminal of 100 columns."""
 
 import textwrap
+from collections import Counter
 
 from analysis import wording
 from analysis.cell import Cell
@@ -22,9 +23,12 @@ def closing(findings: Findings) -> str:
     for cell in study.cells:
         if not cell.closing:
             groups.setdefault(cell.series, []).append(cell)
+    several = Counter((host, *rest) for host, _, *rest in groups)
     lines = []
-    for (host, _, model, tp, engine, build), cells in groups.items():
-        lines += wrapped(f"{host} · {model} · tp{tp} · {build if engine in build else f'{engine} {build}'}")
+    for (host, conditions, *rest), cells in groups.items():
+        model, tp, engine, build = rest
+        head = f"{host} · {model} · tp{tp} · {build if engine in build else f'{engine} {build}'}"
+        lines += wrapped(head + (f" · conditions {conditions[:8]}" if several[host, *rest] > 1 else ""))
         lines += aligned(HEAD, [_row(study, cell) for cell in cells], RIGHT) + [""]
     lines += [line for note in _notes(findings) for line in wrapped(note)]
     return "\n".join(lines).rstrip()

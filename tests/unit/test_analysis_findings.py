@@ -1,5 +1,7 @@
 """Sentences are what people remember: each must be carried by the data, and none may come from chance."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -200,6 +202,17 @@ def test_an_environment_is_named_at_every_tp_so_that_sweeps_find_their_own():
         (1, "autoregressive [default]"),
         (2, "autoregressive [default]"),
     ]
+
+
+def test_a_method_whose_flags_changed_and_a_workload_whose_prompts_changed_are_told_apart():
+    """Attempts of before stay in the results: two rows of one name would leave it open which is which."""
+    before, now = (Method("ngram", 2.0, arguments={"size-m": m}) for m in (24, 12))
+    found = findings([AUTOREGRESSIVE, before, now], [Workload("edit"), Workload("prose")]).study
+    assert {cell.method for cell in found.cells} == {"autoregressive", "ngram [size-m=12]", "ngram [size-m=24]"}
+    parts = [*attempts([AUTOREGRESSIVE], [Workload("edit", prompts=8), Workload("prose")], concurrency=(1, 4)),
+             *attempts([AUTOREGRESSIVE], [Workload("edit", prompts=6)])]  # fmt: skip
+    rows = {cell.workload for cell in study.make(tree.gather(parts), synthetic=True).cells}
+    assert "prose" in rows and len(rows) == 3 and all(re.fullmatch(r"prose|edit \[\w{8}\]", row) for row in rows)
 
 
 def test_of_several_baselines_the_one_with_the_same_environment_is_taken():

@@ -400,7 +400,7 @@ def test_what_only_people_read_and_where_things_lie_changes_no_hash(tmp_path, na
     [
         ("models/smollm2-135m.yml", lambda text: text.replace("b179c952", "c179c952"), 12),
         ("models/smollm2-135m.yml", lambda text: text.replace("parallel: 2", "parallel: 3"), 12),
-        ("methods/ngram.yml", lambda text: text.replace("ngram-size-n: 6", "ngram-size-n: 7"), 4),
+        ("methods/ngram.yml", lambda text: text.replace("ngram-size-n: 12", "ngram-size-n: 7"), 4),
         ("workloads/edit.yml", lambda text: text.replace("output_tokens: 96", "output_tokens: 97"), 6),
         ("workloads/edit.yml", lambda text: text + "temperature: 0.5\n", 6),
     ],

@@ -182,7 +182,8 @@ def _doubts(a: Cell, b: Cell) -> Iterable[str]:
 
 
 def _what(cell: Cell) -> tuple:
-    return cell.model, cell.method, cell.tp, cell.workload, cell.concurrency
+    """By the names of the catalog, not of a row: of several declarations the one that differs least is the pair."""
+    return cell.model, cell.document["method"], cell.tp, cell.document["workload"], cell.concurrency
 
 
 def _usable(one: study.Study) -> list[Cell]:

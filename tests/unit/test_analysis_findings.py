@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from analysis import study, tables, tree
+from analysis import compare, study, tables, tree
 from analysis.findings import Findings
 from analysis.html import warnings
 from tests.synthetic import AUTOREGRESSIVE, Method, Noise, Workload, attempts
@@ -266,3 +266,11 @@ def test_sampled_outputs_are_not_compared():
     )
     assert not texts(found, "output")
     assert found.study.comparisons[0].same_output.asked == 0
+
+
+def test_compare_pairs_a_method_with_the_declaration_that_differs_least():
+    """A side with attempts of before and of now names two rows; the other side has one, under the catalog's name."""
+    before, now = (Method("ngram", 2.0, arguments={"size-m": m}) for m in (24, 12))
+    one, other = (findings([AUTOREGRESSIVE, *methods], [Workload("edit")]).study for methods in ([before, now], [now]))
+    pairs = {change.b.method: change.a.method for change in compare.changes(one, other)}
+    assert pairs == {"autoregressive": "autoregressive", "ngram": "ngram [size-m=12]"}

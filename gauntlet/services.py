@@ -30,8 +30,7 @@ def run(*command: str, timeout: float = 60) -> subprocess.CompletedProcess:
 
 class Systemd:
     PROPERTIES = ("LoadState", "ActiveState", "SubState", "Result", "MainPID", "ExecMainStatus", "InvocationID",
-                  "ControlGroup", "NRestarts",
-                  "ExecMainStartTimestamp")  # fmt: skip
+                  "ControlGroup", "NRestarts", "Job", "ExecMainStartTimestamp")  # fmt: skip
 
     def state(self, unit: str) -> dict:
         shown = run("systemctl", "show", unit, "--timestamp=utc", "--property=" + ",".join(self.PROPERTIES))
@@ -39,14 +38,17 @@ class Systemd:
         if shown.returncode or values.get("LoadState") in (None, "not-found", "bad-setting", "error"):
             why = values.get("LoadState") or shown.stderr.strip()
             raise GauntletError(f"{unit} is not a unit of this host ({why}); run site.yml")
+        # a start that systemd has not come to: what else is told is still of the start before
+        queued = values["ActiveState"] in ("inactive", "failed") and values.get("Job", "0") not in ("", "0")
+        failed = values["ActiveState"] == "failed" or values["SubState"] == "auto-restart"
         return {
             "unit": unit,
-            "active": values["ActiveState"] in ("active", "activating", "reloading"),
-            "failed": values["ActiveState"] == "failed" or values["SubState"] == "auto-restart",
+            "active": queued or values["ActiveState"] in ("active", "activating", "reloading"),
+            "failed": failed and not queued,
             "phase": f"{values['ActiveState']} ({values['SubState']})",
             "pid": int(values["MainPID"]),
             "pids": self._pids(values["ControlGroup"]),
-            "invocation": values["InvocationID"] or None,
+            "invocation": None if queued else values["InvocationID"] or None,
             "result": values["Result"],
             "exit": int(values["ExecMainStatus"]),
             "restarts": int(values["NRestarts"]),
@@ -118,10 +120,11 @@ class Systemd:
         return None
 
     def journal(self, unit: str, invocation: str | None, lines: int = 2000) -> list[tuple[float, str]]:
-        """(Unix time, message) of one start of the unit, oldest first: its own words and systemd's about it."""
+        """(Unix time, message) of one start of the unit, oldest first: its own words and systemd's about it; without
+        a start systemd's alone, since a process can only have spoken in an earlier one."""
         matches = [f"_SYSTEMD_INVOCATION_ID={invocation}", "+", f"INVOCATION_ID={invocation}"] if invocation else []
         command = ["journalctl", "--output=json", "--no-pager", "--quiet", f"--lines={lines}"]
-        shown = run(*command, *(matches or [f"--unit={unit}"]))
+        shown = run(*command, *(matches or [f"UNIT={unit}", "_PID=1"]))
         entries = [json.loads(line) for line in shown.stdout.splitlines() if line.startswith("{")]
         return [(int(entry["__REALTIME_TIMESTAMP"]) / 1e6, _message(entry)) for entry in entries]
 

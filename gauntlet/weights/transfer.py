@@ -177,9 +177,12 @@ def run(
                     work(piece)
             except Damaged as error:
                 damaged.update(error.files)
-            except (Lost, OSError) as error:
+            except Lost:
                 stop.set()
-                raise error if isinstance(error, Lost) else _failure(error, piece.name, folder) from error
+                raise
+            except OSError as error:
+                stop.set()
+                raise _failure(error, piece.name, folder) from error
 
         # the largest first: no thread is left alone with a long file at the end
         _each(one, sorted(pieces, key=lambda piece: -piece.size), jobs)

@@ -103,6 +103,10 @@ class Lab:
         command = command if check else f"{command} || true"
         return "\n".join(ssh(host, command) for host in self.host.split(","))
 
+    def until(self, command: str, seconds: int = 60) -> None:
+        """Waits on the host until a command succeeds: how long something takes is not what is tested."""
+        self.ssh(f"for n in $(seq {seconds * 10}); do ({command}) && exit; sleep 0.1; done; false")
+
     def reboot(self) -> None:
         """A real reboot; returns when ssh answers again."""
         command = [sys.executable, "-m", "ansible", "adhoc", *INVENTORIES, self.host, "-m", "ansible.builtin.reboot"]

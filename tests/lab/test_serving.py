@@ -17,6 +17,7 @@ from .stand_in import HOST
 pytestmark = pytest.mark.lab
 
 UNIT = "sglang@{}.service"
+LISTENING = "ss -Hltn sport = :30000 | grep -q ."
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,8 @@ def test_without_the_manifest_nothing_is_served_and_the_journal_says_why(host):
     name = deployments(host)["eagle3"]
     host.ssh("mv /srv/gauntlet/models/stand-in-eagle3/.gauntlet-manifest.json /root/m")
     try:
-        host.ssh(f"systemctl start {UNIT.format(name)}; sleep 2", check=False)
+        host.ssh(f"systemctl start {UNIT.format(name)}", check=False)
+        host.until(f"systemctl is-failed --quiet {UNIT.format(name)}")
         state = host.ssh(f"systemctl show -p ActiveState,ExecMainStatus,NRestarts --value {UNIT.format(name)}")
         assert state.split() == ["78", "0", "failed"] or set(state.split()) == {"78", "0", "failed"}
         said = host.ssh(f"journalctl -u {UNIT.format(name)} -n 20 --no-pager -o cat")
@@ -179,7 +181,8 @@ def test_a_server_that_never_answers_is_no_bare_timeout(host, broken):
 
 
 def test_a_taken_port_is_refused_by_pid_and_unit(host):
-    host.ssh("systemd-run --unit=squatter python3 -m http.server --bind 127.0.0.1 30000; sleep 1")
+    host.ssh("systemd-run --unit=squatter python3 -m http.server --bind 127.0.0.1 30000")
+    host.until(LISTENING)
     try:
         deploy(host, "eagle3", "ready").refused(r"port 30000 is held by .*pid \d+.*of squatter.service")
     finally:
@@ -189,7 +192,8 @@ def test_a_taken_port_is_refused_by_pid_and_unit(host):
 def test_stopped_means_stopped(host, broken):
     """Schedulers that ignore SIGTERM and left the process group go with their unit."""
     broken('setsid sh -c "trap : TERM; while :; do sleep 1; done" & exec sleep 600')
-    host.ssh(f"systemctl start {UNIT.format(deployments(host)['eagle3'])}; sleep 1")
+    host.ssh(f"systemctl start {UNIT.format(deployments(host)['eagle3'])}")
+    host.until("pgrep -u gauntlet -f TERM")
     deploy(host, "eagle3", "stopped", timeout=90).ok()
     assert host.ssh("pgrep -u gauntlet", check=False) == ""
     deploy(host, "eagle3", "stopped").unchanged()
@@ -201,8 +205,9 @@ def test_a_secret_reaches_the_service_and_nobody_else(host, tmp_path):
     run = host.play("site.yml", **site).ok()
     assert "hf_not_a_real_token" not in run.output
     name = deployments(host)["eagle3"]
-    host.ssh(f"systemctl start {UNIT.format(name)}; sleep 2")
+    host.ssh(f"systemctl start {UNIT.format(name)}")
     try:
+        host.until(LISTENING)
         pid = host.ssh(f"systemctl show -p MainPID --value {UNIT.format(name)}")
         assert "HF_TOKEN=hf_not_a_real_token" in host.ssh(f"tr '\\0' '\\n' < /proc/{pid}/environ | grep HF_TOKEN")
         for place in (f"systemctl show {UNIT.format(name)}", f"tr '\\0' ' ' < /proc/{pid}/cmdline",

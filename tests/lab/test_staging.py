@@ -141,9 +141,9 @@ for name, size in (("big-00001-of-00002.gguf", 8 << 20), ("big-00002-of-00002.gg
 
 DISTURBED = f"""
 {AGENT} /run/stage.py & pid=$!
-until test -s /run/memory/.staging-big/big-00002-of-00002.gguf.part; do sleep 0.01; done
-sleep 0.05; %s; wait $pid; ls /run/memory
-"""
+until readlink /proc/$pid/fd/* | grep -q /big-00002-of-00002.gguf.part; do test -d /proc/$pid || exit 1; done
+kill -STOP $pid; %s; kill -CONT $pid; wait $pid; ls /run/memory
+"""  # an earlier one's file may lie there: what counts is that this process has it open; and it waits for what is done
 
 
 def test_a_copy_that_is_killed_or_loses_its_source_shows_nothing_and_converges(host):

@@ -1,5 +1,6 @@
 """A recorded pid must never be taken for another process: what it says is killed."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -54,13 +55,35 @@ def test_the_start_is_read_past_a_name_with_brackets():
     assert lab_record.start_time(f"7 () S 1 () {fields}") == 22
 
 
+def refused(labs, given):
+    """The ssh to a host that is not up, after all of `given` was written to it or the pipe broke."""
+    program = Path(__file__).parents[2] / "roles/lab_host/files/connect.py"
+    proxy = f"ProxyCommand={sys.executable} -I {program} {labs} lab7 22"
+    ssh = ["ssh", "-F", "none", "-o", proxy, "-o", "LogLevel=ERROR", "lab7"]
+    process = subprocess.Popen(ssh, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with contextlib.suppress(BrokenPipeError):
+        os.write(process.stdin.fileno(), given)
+    return process
+
+
 def test_a_host_that_is_not_up_is_told_in_the_ssh_protocol(tmp_path):
     """ssh discards a ProxyCommand's stderr, so the sentence has to come as a disconnect of a server."""
-    program = Path(__file__).parents[2] / "roles/lab_host/files/connect.py"
-    ssh = ["ssh", "-F", "none", "-o", f"ProxyCommand={sys.executable} -I {program} {tmp_path} lab7 22"]
-    done = subprocess.run(
-        [*ssh, "-o", "LogLevel=ERROR", "lab7"], capture_output=True, text=True, stdin=subprocess.DEVNULL
-    )
-    assert done.returncode == 255
-    assert done.stderr.strip().endswith("lab host 'lab7' is not up; start it with: ansible-playbook playbooks/lab.yml")
-    assert len(done.stderr.strip().splitlines()) == 1
+    process = refused(tmp_path, b"")
+    said = process.communicate()[1].strip()
+    assert process.returncode == 255
+    assert said.endswith("lab host 'lab7' is not up; start it with: ansible-playbook playbooks/lab.yml")
+    assert len(said.splitlines()) == 1
+
+
+def test_ssh_has_ended_before_what_is_written_to_it_is_cut_off(tmp_path):
+    """Ansible looks for the reason only where ssh has ended when its write fails; else it says "Broken pipe"."""
+    cpus = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cpus)})  # one for both: who writes goes on before who ends has ended, now and then
+    try:
+        for _ in range(5):
+            process = refused(tmp_path, bytes(1 << 20))
+            ended, said = process.poll(), process.communicate()[1]
+            assert ended == 255
+            assert "lab host 'lab7' is not up" in said
+    finally:
+        os.sched_setaffinity(0, cpus)

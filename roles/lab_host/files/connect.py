@@ -3,6 +3,7 @@
 import contextlib
 import os
 import select
+import signal
 import socket
 import struct
 import sys
@@ -22,8 +23,22 @@ def refuse(reason: str) -> None:
     payload = struct.pack(">BII", DISCONNECT, SERVICE_NOT_AVAILABLE, len(text)) + text + struct.pack(">I", 0)
     padding = 16 - (5 + len(payload)) % 8  # RFC 4253, 6: at least 4, the whole a multiple of 8
     packet = struct.pack(">IB", 1 + len(payload) + padding, padding) + payload + bytes(padding)
-    os.write(1, b"SSH-2.0-lab\r\n" + packet)
-    os.read(0, CHUNK)  # closing before the client has greeted would be all that it reports
+    with outlived(os.getppid()):
+        os.write(1, b"SSH-2.0-lab\r\n" + packet)
+        while os.read(0, CHUNK):  # closing before the client has greeted would be all that it reports
+            pass
+
+
+@contextlib.contextmanager
+def outlived(ssh: int):
+    """Keep the reading end of ssh's stdin until ssh has ended: Ansible, cut off in the middle of a write, waits 1 ms
+    for the exit status and then reports a broken pipe in place of the reason."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # with which ssh takes leave of a ProxyCommand
+    process = os.pidfd_open(ssh)
+    with contextlib.suppress(OSError):  # a socket, or closed
+        os.open(f"/proc/{ssh}/fd/0", os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    yield
+    select.select([process], [], [], 1)
 
 
 def pipe(remote: socket.socket) -> None:

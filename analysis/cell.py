@@ -42,27 +42,32 @@ class Cell:
     figures: dict[str, np.ndarray] = field(default_factory=dict)
     latency: dict[str, tuple] = field(default_factory=dict)  # name -> (n, p50, p90, p99) of requests, ms
     outputs: dict[str, list[str]] = field(default_factory=dict)  # prompt as sent (sha256) -> sha256 of its outputs
+    variant: str = ""  # what tells a row from others of its method: see _tell_apart
+    content: str = ""  # and from others of its workload
     _sums: dict = field(default_factory=dict)
 
     def __post_init__(self):
         first = self.attempts.iloc[0]
         self.document: dict = first["document"]
         self.host, self.cell_id, self.spec_id = first["host"], first["cell_id"], first["spec_id"]
-        self.model, self.method, self.family, self.tp = (
-            first["model"],
-            first["method"],
-            first["family"],
-            int(first["tp"]),
-        )
-        if any(text.startswith(MADE_UP) for text in self.document["simulated"]):
-            self.method += " (simulated)"  # wherever its numbers appear
-        self.engine, self.engine_build, self.workload = first["engine"], first["engine_build"], first["workload"]
+        self.model, self.family, self.tp = first["model"], first["family"], int(first["tp"])
+        self.engine, self.engine_build = first["engine"], first["engine_build"]
         self.concurrency, self.conditions_id = int(first["concurrency"]), first["conditions_id"]
         self.baseline, self.closing = bool(first["baseline"]), bool(first["closing"])
         self.specification: dict = self.document["specification"]
         self.conditions: dict = self.document["conditions"]
         self.declared = {key: self.specification[key] for key in DEPLOYMENT if key in self.specification}
         self.greedy = (self.specification.get("sampling") or {}).get("temperature", 0) == 0
+
+    @property
+    def method(self) -> str:
+        """The method as rows and figures name it: what is made up or its own stands wherever its numbers appear."""
+        made_up = any(text.startswith(MADE_UP) for text in self.document["simulated"])
+        return self.document["method"] + " (simulated)" * made_up + (f" [{self.variant}]" if self.variant else "")
+
+    @property
+    def workload(self) -> str:
+        return self.document["workload"] + (f" [{self.content}]" if self.content else "")
 
     @property
     def valid(self) -> bool:
@@ -228,13 +233,12 @@ def _tell_apart(cells: list[Cell]) -> None:
             named = len({profile for profile, _ in pairs if profile}) == len(pairs)
             for cell in one:
                 own = " ".join(f"{name}={value}" for name, value in sorted(_declaration(cell) - common))
-                if label := cell.document["environment_profile"] if named else own:
-                    cell.method += f" [{label}]"
+                cell.variant = cell.document["environment_profile"] if named else own
     for same in groups(cells, lambda cell: (cell.host, cell.model, cell.workload)).values():
         contents = [_content(cell) for cell in same]
         if len(set(contents)) > 1:
             for cell, content in zip(same, contents, strict=True):
-                cell.workload += f" [{content[:8]}]"
+                cell.content = content[:8]
 
 
 def _content(cell: Cell) -> str:

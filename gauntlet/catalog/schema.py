@@ -19,12 +19,18 @@ WEIGHTS: dict[str, Field] = {
     "format": (str, "safetensors"),
     "entry": (str | None, None),
     "source": (dict, REQUIRED),
-    "size_bytes": (int | None, None),
+    "size_bytes": (int, REQUIRED),
     "files": (dict, {}),
     "dtype": (str | None, None),
     "shape": (dict, {}),
 }
-DRAFTER: dict[str, Field] = {**WEIGHTS, "status": (str, "known"), "note": (str | None, None)}
+DRAFTER: dict[str, Field] = {
+    **WEIGHTS,
+    "size_bytes": (int | None, None),  # without it no memory is predicted, and the mount's slack has to hold it
+    "status": (str, "known"),
+    "note": (str | None, None),
+}
+CLIENT: dict[str, Field] = {"think_s": (int | float, 0), "processes": (int | None, None)}
 MATRIX: dict[str, Field] = {
     "workloads": (list, REQUIRED),
     "concurrency": (list, REQUIRED),
@@ -97,6 +103,15 @@ WORDS = {
     dict: "a mapping",
     list: "a list",
 }
+SHAPE = {  # gauntlet/memory/shape.py says what they are
+    "architecture", "layers", "heads", "kv_heads", "context_window", "multimodal", "full", "sliding", "linear",
+    "block_size", "mask_token_id", "target_layers",
+}  # fmt: skip
+LAYERS = {
+    "full": {"layers", "kv_heads", "key_dim", "value_dim", "latent_dim", "rope_dim", "index_bytes"},
+    "sliding": {"layers", "kv_heads", "key_dim", "value_dim", "window"},
+    "linear": {"layers", "heads", "key_heads", "head_dim", "state_dim", "conv_dim", "conv_kernel", "dtype"},
+}
 REQUIRES = {"algorithm", "release", "page_size", "attention_backend"}
 ESTIMATE = {"start_s": 180, "tokens_per_s": 40, "prefill_tokens_per_s": 4000, "scaling": 0.7}
 
@@ -125,6 +140,7 @@ def _models(entry: dict, where: str) -> dict:
     for role, drafter in entry["drafters"].items():
         entry["drafters"][role] = _weights(DRAFTER, drafter, f"{where}: drafters.{role}")
         _choice(entry["drafters"][role]["status"], CHOICES["drafters", "status"], f"{where}: drafters.{role}.status")
+    _shape(entry["shape"], f"{where}: shape")
     _known(entry["estimate"], ESTIMATE, f"{where}: estimate")
     entry["estimate"] = {**ESTIMATE, **entry["estimate"]}
     return entry
@@ -155,6 +171,7 @@ def _campaigns(entry: dict, where: str) -> dict:
                 expect(value, kind, f"{where}: a value of {axis}")
                 if kind is int and value < 1:
                     raise GauntletError(f"{where}: {axis} holds {value}; it takes numbers from 1")
+    _fields(CLIENT, entry["client"], f"{where}: client")  # as it is written: it is in the cells' identity
     for profile in entry["tuning"] or []:
         _choice(profile, TUNING, f"{where}: tuning")
     if entry["repeats"] < 1:
@@ -172,7 +189,15 @@ def _weights(fields: dict[str, Field], entry: object, where: str) -> dict:
     _known({key: None for key in source if key != "kind"}, needed, f"{where}: source")
     if missing := sorted(needed - source.keys()):
         raise GauntletError(f"{where}: source of kind {source['kind']} lacks '{missing[0]}'")
+    _shape(entry["shape"], f"{where}: shape")
     return entry
+
+
+def _shape(entry: dict, where: str) -> None:
+    _known(entry, SHAPE, where)
+    for kind, keys in LAYERS.items():
+        expect(entry.get(kind, {}), dict, f"{where}.{kind}")
+        _known(entry.get(kind, {}), keys, f"{where}.{kind}")
 
 
 def _fields(fields: dict[str, Field], entry: object, where: str) -> dict:

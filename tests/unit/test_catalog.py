@@ -18,6 +18,7 @@ CATALOG = ROOT / "catalog"
 CAMPAIGN = "title: x\nmodels: [a]\nmethods: [b]\nmatrix: []\n"
 WORKLOAD = "title: x\nprompts: 1\noutput_tokens: 1\n"
 MODEL = "title: x\ncontext_window: 1\nengines: {}\nweights: "
+SHAPED = MODEL + "{id: w, size_bytes: 1, source: {kind: local, path: /m}}\nshape: "
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +90,13 @@ def test_a_later_folder_replaces_whole_entries_and_whole_families(write):
         ("workloads/x.y.yml", WORKLOAD, "'x.y' is no name"),
         ("workloads/x.yml", "title: x\nprompts: a\noutput_tokens: 0\n", "output_tokens is 0"),
         ("workloads/x.yml", WORKLOAD + "kind: context\ntext: t\n", "needs 'context_tokens'"),
-        ("models/x.yml", MODEL + "{id: w, source: {kind: hub, repository: r}}\n", "lacks 'revision'"),
-        ("models/x.yml", MODEL + "{id: w, source: {kind: ftp}}\n", "it takes hub or wheel or local"),
+        ("models/x.yml", MODEL + "{id: w, size_bytes: 1, source: {kind: hub, repository: r}}\n", "lacks 'revision'"),
+        ("models/x.yml", MODEL + "{id: w, size_bytes: 1, source: {kind: ftp}}\n", "it takes hub or wheel or local"),
+        ("models/x.yml", MODEL + "{id: w, source: {kind: local, path: /m}}\n", "weights lacks 'size_bytes'"),
+        ("models/x.yml", SHAPED + "{layer: 1}\n", "shape: unknown key 'layer'; did you mean 'layers'"),
+        ("models/x.yml", SHAPED + "{full: {head_dim: 1}}\n", "shape.full: unknown key 'head_dim'"),
+        ("models/x.yml", SHAPED + "{linear: [1]}\n", "shape.linear is [1]; it takes a mapping"),
+        ("campaigns/x.yml", CAMPAIGN + "client: {think: 1}\n", "client: unknown key 'think'; did you mean 'think_s'"),
         ("methods/x.yml", "title: x\nengines: {sglang: {argument: {}}}\n", "did you mean 'arguments'"),
         ("methods/x.yml", "title: x\nengines: {sglang: {requires: {pagesize: 1}}}\n", "did you mean 'page_size'"),
         ("methods/x.yml", "name: y\ntitle: x\nengines: {}\n", "its name is the file's"),

@@ -26,7 +26,7 @@ options:
         C(workload) and C(concurrency) narrow it. Each is a value, a comma-separated text or a list; empty ones are
         left out.
       - With C(baseline) off, the baseline is not added.
-      - C(_raw_params) is what Ansible could not read as a variable (C(-e 'tp: 4')); it is refused.
+      - C(_raw_params) is what Ansible could not read as a variable, as in C(-e tp=4 8); it is refused.
       - C(conditions) says what becomes of attempts under other conditions than today's, C(keep) or C(anew). Without it,
         the plan stops and shows what differs.
     type: dict

@@ -30,7 +30,7 @@ SINGULAR = {
 
 @dataclass
 class Catalog:
-    """Entries by kind and name. `folder` is the catalog an entry came from; its prompts lie in `<folder>/prompts`."""
+    """Entries by kind and name. `folders` are the catalog an entry came from and those before it, in that order."""
 
     models: dict[str, dict] = field(default_factory=dict)
     methods: dict[str, dict] = field(default_factory=dict)
@@ -51,7 +51,9 @@ def load(folders: Iterable[Path | str]) -> Catalog:
     """The catalog of these folders, later ones winning. A folder that is not there, a file that is no mapping and a key
     that no schema knows are GauntletErrors that name the file."""
     catalog = Catalog()
+    before: list[str] = []
     for folder in map(Path, folders):
+        before.insert(0, str(folder))
         if not folder.is_dir():
             raise GauntletError(f"no catalog folder {folder}")
         for kind in SINGULAR:
@@ -61,7 +63,7 @@ def load(folders: Iterable[Path | str]) -> Catalog:
                 for name in [name for name, entry in entries.items() if entry["file"] == file.name]:
                     del entries[name]  # a family is replaced whole: a member that its new file lacks is gone
                 entries.update(
-                    {name: {**entry, "folder": str(folder), "file": file.name} for name, entry in loaded.items()}
+                    {name: {**entry, "folders": list(before), "file": file.name} for name, entry in loaded.items()}
                 )
     return catalog
 

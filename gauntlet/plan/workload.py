@@ -54,7 +54,7 @@ def _read(entry: dict) -> list[dict]:
     if isinstance(source, list):
         prompts = source
     elif isinstance(source, str):
-        prompts = read_prompts(Path(entry["folder"]) / "prompts" / source)
+        prompts = read_prompts(_found(entry, f"prompts/{source}"))
     else:
         fields = {key: str(value) for key, value in source.items() if key != "path"}
         if "path" not in source or not fields.keys() <= {"id", "text", "messages", "conversation"}:
@@ -62,7 +62,7 @@ def _read(entry: dict) -> list[dict]:
                 f"{where}: prompts takes path and, as its fields, id and one of text, messages, conversation; "
                 f"given: {', '.join(map(str, source))}"
             )
-        prompts = read_prompts(Path(entry["folder"]) / source["path"], tuple(sorted(fields.items())))
+        prompts = read_prompts(_found(entry, source["path"]), tuple(sorted(fields.items())))
     parts = ("conversation",) if entry["kind"] == "multi_turn" else ("text", "messages")
     for prompt in prompts:
         if not isinstance(prompt, dict) or "id" not in prompt or not any(part in prompt for part in parts):
@@ -72,7 +72,7 @@ def _read(entry: dict) -> list[dict]:
 
 def _cut(entry: dict) -> list[dict]:
     """Prompts cut from a text read as a ring, at evenly spaced beginnings of lines."""
-    text = read_text(Path(entry["folder"]) / "prompts" / entry["text"])
+    text = read_text(_found(entry, f"prompts/{entry['text']}"))
     wanted = entry["context_tokens"] * CHARACTERS_PER_TOKEN
     ring = text * (1 + -(-wanted // len(text)))
     prompts = []
@@ -80,3 +80,9 @@ def _cut(entry: dict) -> list[dict]:
         start = text.rfind("\n", 0, len(text) * number // entry["prompts"]) + 1
         prompts.append({"id": f"{entry['name']}-{number}", "text": ring[start : start + wanted]})
     return prompts
+
+
+def _found(entry: dict, name: str) -> Path:
+    """A file beside the entry, else in a catalog before its own; the one beside it when there is none."""
+    files = [Path(folder, name) for folder in entry["folders"]]
+    return next((file for file in files if file.is_file()), files[0])

@@ -55,6 +55,8 @@ def compare(documented, specified, where):
         ):
             assert doc.get(key, default) == spec.get(key, default), f"{here}: {key} differs"
         assert doc.get("description"), f"{here} has no description"
+        said = doc["description"] if isinstance(doc["description"], list) else [doc["description"]]
+        assert all(isinstance(text, str) for text in said), f"{here}: a colon makes a mapping of a sentence"
         if "suboptions" in doc or "options" in spec:
             compare(doc.get("suboptions", {}), spec.get("options", {}), here)
 

@@ -180,3 +180,13 @@ def test_the_documentation_has_every_entry_in_its_table(ours, kind):
     table = section.partition("| name |")[2].partition("\n\n")[0]
     named = [name for row in table.splitlines()[2:] for name in row.split("|")[1].strip().split(", ")]
     assert sorted(named) == sorted(getattr(ours, kind))
+
+
+def test_a_workload_of_ones_own_may_ask_the_prompts_of_the_common_catalog(write):
+    """A copy of a text in every inventory would be another text one day; one of the same name beside it comes first."""
+    folder = write("workloads/mine.yml", "title: mine\nprompts: short.jsonl\noutput_tokens: 8\n")
+    ours = workload.content(catalog.load([CATALOG]).workloads["short-128"])
+    assert workload.content(catalog.load([CATALOG, folder]).workloads["mine"])["prompts"] == ours["prompts"]
+    write("prompts/short.jsonl", '{"id": "own", "text": "x"}\n')
+    mine = workload.content(catalog.load([CATALOG, folder]).workloads["mine"])
+    assert [prompt["id"] for prompt in mine["prompts"]] == ["own"]

@@ -44,7 +44,8 @@ class ActionModule(ActionBase):
             if result.get("failed"):
                 return result
             lines = result["lines"]
-        gone = options | {"state": "stopped", "job": None}  # the ended unit was kept only for its exit status
+        # the ended unit was kept only for its exit status
+        gone = options | {"state": "stopped", "job": None, "job_id": result["job_id"]}
         self._execute_module("benchmark_cells", module_args=gone, task_vars=task_vars)
         return result | {
             "changed": bool(result["attempts"]),

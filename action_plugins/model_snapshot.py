@@ -40,6 +40,8 @@ class ActionModule(ActionBase):
                 return {"failed": True, "msg": f"there is no agent on this host ({python}): run site.yml"}
             return _predicted(arguments)
         result = self._module(arguments, task_vars)
+        if self._task.check_mode and result.get("agent") is False:  # damaged, or of an older Gauntlet: made anew first
+            return _predicted(arguments)
         waiting = [report for report in result.get("snapshots", []) if report["state"] == "push"]
         if waiting and not result.get("failed"):
             try:
@@ -134,10 +136,10 @@ class Watched:
 
 
 def _predicted(arguments):
-    """Check mode on a host that has no agent yet: everything is still to come."""
+    """Check mode on a host that has no agent yet, or must have it made anew: everything is still to come."""
     reports = [
         staging.report(
-            weights, "would_stage", why=["memory: the agent is not installed yet"], bytes=weights["size_bytes"]
+            weights, "would_stage", why=["memory: the agent is not installed yet"], bytes=weights["size_bytes"] or 0
         )
         for weights in arguments["weights"]
     ]

@@ -50,8 +50,11 @@ class Client:
         services.manager().transient(self.unit, "Gauntlet measuring client", command)
         return {"changed": True, "attached": False, **self.status(0)}
 
-    def stop(self, check: bool = False) -> dict:
-        """Stop the client, or forget one that has ended; what it has stored stays."""
+    def stop(self, job_id: str | None = None, check: bool = False) -> dict:
+        """Stop the client, or forget one that has ended; what it has stored stays. With `job_id` only that job's: who
+        outlived a killed run and comes late must not stop the client of the next one."""
+        if job_id and (self.job() or {}).get("job_id") != job_id:
+            return {"changed": False, **self.status(0)}
         running = self.running()
         if running and not check:
             services.manager().stop(self.unit, timeout=120)

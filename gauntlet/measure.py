@@ -82,16 +82,25 @@ class Run:
         )
 
     def _meet_server(self) -> None:
-        """Read the server's facts and refuse one that serves another model than was planned."""
+        """Read the server's facts; refuse one that serves another model than was planned, or answers as another."""
         dialect = connect(self.job["endpoint"])
         self.facts = dialect.facts()
         served = self.facts.get("model")
-        planned = (self.deployment.get("weights") or {}).get("model", {}).get("id")
+        weights = (self.deployment.get("weights") or {}).get("model", {})
+        planned = weights.get("id")
         if planned and served and planned not in PurePosixPath(served).parts:
             raise GauntletError(
                 f"{dialect.base_url} serves {served}; {self.deployment['name']} is planned with {planned}. "
                 "Nothing was measured; start the deployment that the plan names"
             )
+        if record := weights.get("greedy"):
+            found = dialect.complete(record["prompt"], len(record["tokens"])).output_ids
+            if found is not None and found != record["tokens"]:  # None: this route has no ids
+                raise GauntletError(
+                    f"{dialect.base_url} serves {planned} and does not answer like it: {found} to "
+                    f"{record['prompt']!r}, on record are {record['tokens']} (greedy, of its weights in the catalog). "
+                    "Nothing was measured"
+                )
 
     def _calibrate(self, concurrency: int) -> None:
         concurrency = max(concurrency, self.job.get("calibrate_concurrency") or 0)

@@ -8,7 +8,7 @@ from gauntlet.errors import GauntletError
 from gauntlet.names import FALSE, TRUE, as_switch, unknown
 
 PROSE = {"title", "why", "evidence", "risk"}
-PLACE = {"folder", "file"}  # where the catalog found the entry
+PLACE = {"folders", "file"}  # where the catalog found the entry
 COMMON = {"name", "kind", "where", "default", *PROSE}
 # what each kind needs beside these: (required, optional)
 KINDS = {

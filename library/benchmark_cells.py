@@ -34,6 +34,9 @@ options:
     description: Seconds that O(state=status) waits for the client's next word.
     type: float
     default: 0
+  job_id:
+    description: For O(state=stopped), the job whose client is stopped; that of another is left alone. None is any.
+    type: str
   jobs:
     description: Where jobs and their progress lie.
     type: path
@@ -121,6 +124,7 @@ def main():
             "state": {"type": "str", "choices": ["started", "status", "attached", "stopped"], "default": "started"},
             "offset": {"type": "int", "default": 0},
             "wait": {"type": "float", "default": 0},
+            "job_id": {"type": "str"},
             "jobs": {"type": "path", "default": "/var/lib/gauntlet/jobs"},
             "unit": {"type": "str", "default": "gauntlet-bench.service"},
             "python": {"type": "path", "default": "/opt/gauntlet/agent/bin/python"},
@@ -138,7 +142,7 @@ def main():
         if state == "started":
             module.exit_json(**client.start(module.params["job"], check=module.check_mode))
         if state == "stopped":
-            module.exit_json(**client.stop(check=module.check_mode))
+            module.exit_json(**client.stop(module.params["job_id"], check=module.check_mode))
         module.exit_json(changed=False, **client.status(module.params["offset"], module.params["wait"]))
     except (OSError, ValueError) as error:
         module.fail_json(msg=str(error))

@@ -139,6 +139,8 @@ else:
 
 
 def run(params, write):
+    if write:
+        attempts.require_writable(Path(params["results"]))
     made = plan.make(
         catalog.load(params["catalog"]),
         params["selection"],

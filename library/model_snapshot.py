@@ -174,7 +174,7 @@ def main():
         from gauntlet.weights.shelf import Shelf
     except ImportError as error:
         module.fail_json(
-            msg=f"this Python has no agent in it ({error}): run the task on /opt/gauntlet/agent/bin/python"
+            msg=f"this Python has no agent in it ({error}): run the task on /opt/gauntlet/agent/bin/python", agent=False
         )
     asked = module.params
     progress = Progress(Path(asked["progress"]) if asked["progress"] else None)

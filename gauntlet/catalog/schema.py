@@ -23,7 +23,9 @@ WEIGHTS: dict[str, Field] = {
     "files": (dict, {}),
     "dtype": (str | None, None),
     "shape": (dict, {}),
+    "greedy": (dict, {}),
 }
+GREEDY: dict[str, Field] = {"prompt": (str, REQUIRED), "tokens": (list, REQUIRED)}
 DRAFTER: dict[str, Field] = {
     **WEIGHTS,
     "size_bytes": (int | None, None),  # without it no memory is predicted, and the mount's slack has to hold it
@@ -190,6 +192,10 @@ def _weights(fields: dict[str, Field], entry: object, where: str) -> dict:
     if missing := sorted(needed - source.keys()):
         raise GauntletError(f"{where}: source of kind {source['kind']} lacks '{missing[0]}'")
     _shape(entry["shape"], f"{where}: shape")
+    if entry["greedy"]:
+        _fields(GREEDY, entry["greedy"], f"{where}: greedy")
+        for token in entry["greedy"]["tokens"] or [None]:
+            expect(token, int, f"{where}: a value of greedy.tokens")
     return entry
 
 

@@ -17,7 +17,7 @@ from gauntlet.names import unknown
 
 # healthy servers say these too
 NOISE = re.compile(r"Ignore import error when loading")
-KEYS = {"patterns", "cause", "remedy", "rank", "follower", "look", "name", "folder", "file"}
+KEYS = {"patterns", "cause", "remedy", "rank", "follower", "look", "name", "folders", "file"}
 LOOKS = {"fraction", "gpu", "port", "shm"}
 AT_MOST = 2
 

@@ -2,7 +2,7 @@
 
 import requests
 
-from gauntlet.dialects.reading import message_of
+from gauntlet.dialects.reading import Reading, message_of
 from gauntlet.errors import GauntletError
 
 TIMEOUT_S = 60
@@ -57,6 +57,13 @@ class Server:
     def flush(self) -> bool:
         """False: this server has no door to empty its cache."""
         return False
+
+    def complete(self, text: str, output_tokens: int) -> Reading:
+        """What the server answers to a bare text, greedily."""
+        answer = self._call("POST", self.path, self.body({"text": text}, output_tokens, {"temperature": 0}, False))
+        if not answer.ok:
+            self._object(answer)
+        return self.read([0.0], [answer.content])
 
     def refused(self, status: int, message: str) -> str:
         """The sentence for a refusal."""

@@ -28,6 +28,14 @@ def read(results: Path, hosts: Collection[str] | None = None) -> list[dict]:
         raise GauntletError(f"cannot read the results folder {results}: {error.strerror} ({error.filename})") from None
 
 
+def require_writable(results: Path) -> None:
+    """GauntletError unless attempts can be written there: said before hours are spent on measuring them."""
+    nearest = next(folder for folder in (results, *results.absolute().parents) if folder.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):  # root, too, is told of a read-only mount
+        what = "is not writable" if nearest.is_dir() else "is no folder"
+        raise GauntletError(f"the results folder {results} cannot be written: {nearest} {what} (gauntlet_results)")
+
+
 def _cells(host: Path) -> list[Path]:
     found = []
     for cell in _folders(host):

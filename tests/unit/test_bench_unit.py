@@ -98,6 +98,15 @@ def test_check_mode_starts_nothing(client, manager):
     assert not client.stop(check=True)["changed"]
 
 
+def test_stopping_a_job_leaves_the_next_one_alone(client, manager):
+    """A worker that outlived its killed controller stops its own job, and may come when the next one is measured."""
+    first = client.start(JOB)["job_id"]
+    manager.up = False
+    second = client.start({**JOB, "repeat": 2})["job_id"]
+    assert not client.stop(first)["changed"] and manager.up
+    assert client.stop(second)["changed"] and not manager.up
+
+
 def test_stop_keeps_what_is_stored(client, manager, tmp_path):
     """Attempts of the job are listed after the stop as before."""
     job = {**JOB, "cells": [{"id": "cell-1"}], "results": str(tmp_path / "results")}

@@ -54,6 +54,18 @@ def test_a_results_folder_that_is_none_is_said(module, tmp_path):
         module.run(params(tmp_path), write=False)
 
 
+def test_a_results_folder_that_cannot_be_written_is_said_before_anything_is_measured(module, tmp_path, monkeypatch):
+    """Root may write anywhere but below a file and on a read-only mount."""
+    (tmp_path / "file").write_text("")
+    asked = params(tmp_path) | {"results": str(tmp_path / "file/results")}
+    with pytest.raises(GauntletError, match=r"results folder .*/results cannot be written: .*/file is no folder"):
+        module.run(asked, write=True)
+    monkeypatch.setattr(module.attempts.os, "access", lambda path, mode: False)
+    with pytest.raises(GauntletError, match=r"cannot be written: .* is not writable \(gauntlet_results\)"):
+        module.run(params(tmp_path), write=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 def test_the_plan_cannot_be_written_is_said(module, tmp_path):
     (tmp_path / "plans").write_text("")
     with pytest.raises(GauntletError, match="cannot write the plan"):

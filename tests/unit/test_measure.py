@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from gauntlet import attempt, measure, observe, prompts
+from gauntlet import attempt, dialects, measure, observe, prompts
 from gauntlet.calibrate import lag
 from gauntlet.calibrate.engine import Engine
 from gauntlet.calibrate.script import Script
@@ -372,6 +372,22 @@ def test_an_old_release_that_cannot_tokenise_messages(tmp_path, engine):
     _, ((made, requests, _),) = run(tmp_path, server, cells, method="ngram")
     assert made["summary"]["acceptance_source"] == "counters" and made["summary"]["acceptance_length"] == 3.0
     assert requests[0]["output_ids"] is None and codes(made) == []
+
+
+@pytest.mark.parametrize("dialect", ["sglang", "llamacpp"])
+def test_a_server_that_does_not_answer_like_its_weights_is_not_measured(tmp_path, engine, dialect):
+    """The right file under the right name, and kernels that compute nonsense: its speed is worth nothing."""
+    prompt = "1, 2, 3,"
+    right = dialects.get(dialect)(engine().base_url).complete(prompt, 4).output_ids
+    assert len(right) == 4
+    weights = {"model": {"id": "scripted", "greedy": {"prompt": prompt, "tokens": right}}}
+    more = {"dialect": dialect, "deployment": deployment() | {"weights": weights}}
+    failed, stored = run(tmp_path, engine(), **more)
+    assert (failed, len(stored)) == (0, 1)
+    (tmp_path / "other").mkdir()
+    with pytest.raises(GauntletError, match="does not answer like it: .* on record are .* Nothing was measured"):
+        run(tmp_path / "other", engine(diverge_at=2), **more)
+    assert attempts(tmp_path / "other") == []
 
 
 def test_a_job_that_is_none(tmp_path):

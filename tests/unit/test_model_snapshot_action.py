@@ -43,8 +43,10 @@ def test_lines_are_shown_once_and_whole(action, end):
 def test_a_host_without_the_agent_is_predicted(action):
     """Check mode on a fresh host: the module cannot run there yet, and all of it is still to come."""
     weights = {"id": "tiny", "size_bytes": 5, "source": {"kind": "wheel"}}
-    predicted = action._predicted({"weights": [weights]})
+    drafter = weights | {"id": "drafter", "size_bytes": None}  # a size that the catalog does not know
+    predicted = action._predicted({"weights": [weights, drafter]})
     assert predicted["changed"] is True
+    assert [line["bytes"] for line in predicted["snapshots"]] == [5, 0] and action.staging.sentences(predicted)
     assert predicted["snapshots"][0]["state"] == "would_stage"
 
 

@@ -2,6 +2,8 @@
 
 import re
 
+import jinja2
+import pytest
 import yaml
 
 from gauntlet import catalog, settings
@@ -40,3 +42,15 @@ def test_the_container_of_the_example_is_given_only_what_is_its_own(tmp_path):
     names = {spec["name"] for spec in tuning.here(host, specs, ["inference"], "pve1", False)}
     assert {"remove-ipc", "default-memlock", "default-nofile"} <= names
     assert not names & {"numa-balancing", "cpu-governor", "pcie-max-read-request", "gpu-persistence"}
+
+
+@pytest.mark.parametrize("model", ["qwen3.6-27b", "kimi-k2.6"])
+def test_the_mount_has_room_for_a_model_and_all_of_its_drafters(model):
+    """A drafter may be of no known size; the slack is there for it, and the mount is made all the same."""
+    entry = catalog.load([ROOT / "catalog"]).models[model]
+    weights = [entry["weights"], *entry["drafters"].values()]
+    role = ROOT / "roles/model_staging"
+    expression = yaml.safe_load((role / "vars/main.yml").read_text())["_model_staging_bytes"]
+    defaults = yaml.safe_load((role / "defaults/main.yml").read_text())
+    size = int(jinja2.Template(expression).render(**defaults | {"model_staging_weights": weights}))
+    assert size > 1.05 * sum(one["size_bytes"] or 0 for one in weights) > entry["weights"]["size_bytes"]

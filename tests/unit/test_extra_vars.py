@@ -2,10 +2,13 @@
 form in which a selector can be typed is read here by Ansible itself and then by the plan."""
 
 import csv
+import importlib.util
+import re
 import shlex
 from pathlib import Path
 
 import pytest
+import yaml
 from ansible import context
 from ansible.inventory.manager import InventoryManager
 from ansible.module_utils.common.collections import ImmutableDict
@@ -90,3 +93,27 @@ def test_an_ini_inventory_says_off_in_two_types():
 def test_a_switch_that_is_neither_is_never_read_as_on(word):
     with pytest.raises(GauntletError, match="it takes true or false"):
         as_switch("evict", word)
+
+
+@pytest.fixture(scope="module")
+def action():
+    spec = importlib.util.spec_from_file_location("campaign_plan_action", ROOT / "action_plugins/campaign_plan.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    "name", ["metod", "methods", "models", "tps", "worklaod", "concurency", "campain", "base_line"]
+)
+def test_a_selector_whose_name_is_mistyped_is_refused_and_not_left_out(action, name):
+    """Ansible takes any variable; unread, the whole campaign would be measured instead of the part that was meant."""
+    with pytest.raises(GauntletError, match=f"unknown selector '{name}'; did you mean '"):
+        planned({}, **action.mistyped({name: "x", "method": "dflash", "gauntlet_results": "/r"}))
+
+
+def test_nothing_that_we_document_looks_like_a_selector_mistyped(action):
+    ours = {name for role in ROOT.glob("roles/*/defaults/main.yml") for name in yaml.safe_load(role.read_text()) or {}}
+    plays = " ".join(file.read_text() for file in ROOT.glob("playbooks/*.yml"))
+    ours |= set(re.findall(r"\b(?:gauntlet|report|lab)_\w+\b", plays)) | {"evict", "resume", "format"}
+    assert len(ours) > 50 and action.mistyped(dict.fromkeys(ours)) == {}

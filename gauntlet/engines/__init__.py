@@ -15,10 +15,11 @@ import re
 import shlex
 from types import ModuleType
 
+from gauntlet.engines import scripted
 from gauntlet.errors import GauntletError
 from gauntlet.names import unknown
 
-NAMES = ("sglang", "llamacpp", "scripted")
+NAMES = ("sglang", "llamacpp")
 MODELS = "/srv/gauntlet/models"
 ENGINES = "/opt/gauntlet/engines"
 DEPLOYMENTS = "/etc/gauntlet/deployments"
@@ -46,12 +47,9 @@ def siblings(deployment: dict) -> str:
 
 def simulated(deployment: dict) -> list[str]:
     """What of a deployment is not real, as results store it."""
-    from gauntlet.engines import scripted
-
     variables = (deployment.get("environment") or {}).items()
-    stands_in = deployment["engine"] == "scripted" or scripted.stands_in(deployment)
     return [
-        *(["scripted engine"] if stands_in else []),
+        *(["scripted engine"] if scripted.stands_in(deployment) else []),
         *(f"{name}={value}" for name, value in variables if name.startswith("SGLANG_SIMULATE")),
     ]
 

@@ -116,7 +116,8 @@ def _explained(repository: str, weights: dict):
         yield
     except ImportError as error:
         raise GauntletError(
-            "the agent has no huggingface_hub: add requirements/hub.txt to serving_agent_locks"
+            "the agent has no huggingface_hub: add requirements/hub.txt to serving_agent_locks, "
+            "or to model_staging_agent_locks where another machine stages (model_staging_on)"
         ) from error
     except GauntletError:
         raise

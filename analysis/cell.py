@@ -23,10 +23,6 @@ RATIOS = {
     "acceptance": ("produced", "steps"),  # tokens of decode steps per verify step, prefill's token apart
     "per_node": ("accepted", "drafted"),  # accepted per verified node
 }
-SUMMED = (
-    "requests", "streamed", "full_length", "prompt_tokens", "cached_tokens", "expected_tokens", "tokens", "seconds",
-    "decode_tokens", "decode_seconds", "steps", "produced", "drafted", "accepted",
-)  # fmt: skip
 DEPLOYMENT = ("engine", "engine_build", "tp", "arguments", "environment", "weights")  # of a specification
 MADE_UP = "SGLANG_SIMULATE"  # an acceptance that SGLang was told to pretend
 LATENCIES = ("ttft", "ttft_scheduled", "tpot", "e2e")

@@ -126,11 +126,6 @@ def _attempts(root: Path) -> Iterator[tuple[str, Problem | None]]:
                     yield path, Problem(path, "not part of a results tree")
 
 
-def gather(attempts: Iterable[tuple[dict, list[dict]]]) -> Results:
-    """Results of attempts already in memory: (content of cell.json with its `folder` and `attempt`, requests) each."""
-    return _assemble([_batch([(cell, _columns(rows)) for cell, rows in attempts], [])], [])
-
-
 def _read_batch(folders: list[str]) -> tuple[list[dict], dict, list[Problem]]:
     attempts, problems = [], []
     for folder in folders:

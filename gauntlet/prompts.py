@@ -24,15 +24,6 @@ def salt(workload: str, concurrency: int, repeat: int, use: str = "measure") -> 
     return sha256([workload, concurrency, repeat, use])[:16]
 
 
-def reserve(deployment: dict) -> int:
-    """Tokens that the method keeps free behind a prompt: max(topk x steps, draft tokens); SGLang's EAGLE family."""
-    kept = deployment.get("reserve") or {}
-    if isinstance(kept, int):
-        return kept
-    tree = (kept.get("topk") or 0) * (kept.get("steps") or 0)
-    return max(tree, kept.get("draft_tokens") or 0)
-
-
 def room(prompt_tokens: int, output_tokens: int, kept: int, context: int | None, where: str) -> None:
     """GauntletError with the arithmetic when a request cannot fit the server's window."""
     needed = prompt_tokens + output_tokens + kept
@@ -156,7 +147,11 @@ class Prompts:
         ids = asked.get("ids")
         if ids is not None:
             room(
-                len(ids), self.output_tokens, reserve(self.deployment), self.context, f"{self.cell['id']}, {prompt_id}"
+                len(ids),
+                self.output_tokens,
+                self.deployment.get("reserve") or 0,
+                self.context,
+                f"{self.cell['id']}, {prompt_id}",
             )
         body = self.dialect.body(asked, self.output_tokens, self.sampling, bool(self.content.get("ignore_eos")))
         digest = sha256(ids if ids is not None else prompt)

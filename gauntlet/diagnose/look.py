@@ -101,22 +101,6 @@ def _of_a_unit_that_is_up(pid: int, manager) -> bool:
         return False
 
 
-def unit_risks(text: str) -> list[str]:
-    """What of a unit file leaves processes behind or ends a server that loads."""
-    settings = {
-        key.strip(): value.strip() for key, eq, value in (line.partition("=") for line in text.splitlines()) if eq
-    }
-    found = []
-    if settings.get("KillMode") in ("process", "none"):
-        found.append(
-            f"KillMode={settings['KillMode']} stops the launcher only and leaves its schedulers on the GPU: "
-            "use KillMode=mixed"
-        )
-    if settings.get("Type") == "notify" and "TimeoutStartSec" not in settings:
-        found.append("Type=notify has a start timeout of 90 s while it loads: set TimeoutStartSec, or use Type=exec")
-    return found
-
-
 def no_window(attempts: list[tuple[float, Iterable[str]]]) -> str:
     """Two failures that ask for opposite changes, one step apart: no fraction fits. attempts: (fraction, journal)."""
     low = [fraction for fraction, lines in attempts if any(POOL.search(line) for line in lines)]

@@ -13,8 +13,13 @@ from tests.synthetic import AUTOREGRESSIVE, Method, Noise, Workload, attempts
 BUDGETS = (8, 15, 32)
 
 
+def gathered(made):
+    """What `tree.read` would read of attempts, without the disk: hundreds of data sets are made here."""
+    return tree._assemble([tree._batch([(cell, tree._columns(rows)) for cell, rows in made], [])], [])
+
+
 def findings(methods, workloads, **options):
-    return Findings(study.make(tree.gather(attempts(methods, workloads, **options)), synthetic=True))
+    return Findings(study.make(gathered(attempts(methods, workloads, **options)), synthetic=True))
 
 
 def texts(found, kind=None):
@@ -184,7 +189,7 @@ def test_a_speed_up_never_crosses_hosts_builds_or_conditions():
             *attempts([AUTOREGRESSIVE], [Workload("edit")], **other),
             *attempts([Method("ngram", 2, 1)], [Workload("edit")]),
         ]
-        found = Findings(study.make(tree.gather(parts), synthetic=True))
+        found = Findings(study.make(gathered(parts), synthetic=True))
         assert not found.study.comparisons
         assert any("no baseline for ngram" in warning and "-e method=ngram" in warning for warning in warnings(found))
 
@@ -193,7 +198,7 @@ def test_an_environment_is_named_at_every_tp_so_that_sweeps_find_their_own():
     default = Method("autoregressive", baseline=True, profile="default")
     ring = Method("autoregressive", baseline=True, environment={"NCCL_ALGO": "Ring"}, profile="ring")
     parts = [*attempts([default], [Workload("edit")], tp=(1, 2)), *attempts([ring], [Workload("edit")], tp=(2,))]
-    found = study.make(tree.gather(parts), synthetic=True)
+    found = study.make(gathered(parts), synthetic=True)
     assert [(cell.tp, cell.method) for cell in found.cells] == [
         (1, "autoregressive [default]"), (2, "autoregressive [default]"), (2, "autoregressive [ring]"),
     ]  # fmt: skip
@@ -211,7 +216,7 @@ def test_a_method_whose_flags_changed_and_a_workload_whose_prompts_changed_are_t
     assert {cell.method for cell in found.cells} == {"autoregressive", "ngram [size-m=12]", "ngram [size-m=24]"}
     parts = [*attempts([AUTOREGRESSIVE], [Workload("edit", prompts=8), Workload("prose")], concurrency=(1, 4)),
              *attempts([AUTOREGRESSIVE], [Workload("edit", prompts=6)])]  # fmt: skip
-    rows = {cell.workload for cell in study.make(tree.gather(parts), synthetic=True).cells}
+    rows = {cell.workload for cell in study.make(gathered(parts), synthetic=True).cells}
     assert "prose" in rows and len(rows) == 3 and all(re.fullmatch(r"prose|edit \[\w{8}\]", row) for row in rows)
 
 

@@ -50,6 +50,8 @@ author: Gauntlet
 EXAMPLES = r"""
 - name: Settings as declared
   host_settings:
+    catalog: "{{ gauntlet_catalog }}"
+    choices: {swappiness: 0}
     groups: "{{ group_names }}"
 
 - name: Everything as it was before the first time

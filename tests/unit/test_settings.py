@@ -9,7 +9,7 @@ from tests.fake_host import CASES
 PROSE = {"title": "t", "why": "w", "evidence": "never measured", "risk": "r"}
 ENTRIES = {
     "swappiness": {"name": "swappiness", "kind": "sysctl", "key": "vm.swappiness", "wanted": 0, "where": "hypervisor",
-                   "default": False, "file": "/c/settings/swappiness.yml", "folder": "/c", **PROSE},
+                   "default": False, "file": "/c/settings/swappiness.yml", "folders": ["/c"], **PROSE},
     "reads": {"name": "reads", "kind": "max_read_request", "select": [{"vendor": "10de"}], "wanted": 4096,
               "where": "hypervisor", "default": True, **PROSE},
     "nodes": {"name": "nodes", "kind": "device_nodes", "where": "anywhere", "default": True, **PROSE},

@@ -9,7 +9,8 @@ description:
     (cached outside the repository) and carried over. The host needs no route to an index, no pip and no ensurepip.
   - The environment is built beside the old one and then takes its place, so that an interrupted run leaves the old one.
   - What is installed is verified file by file against the digests of the wheels; a damaged, missing or foreign
-    package is reported and the environment is made anew.
+    package is reported and the environment is made anew. So is what Python goes by and no wheel vouches for
+    (C(pyvenv.cfg), the top of site-packages, the wheels' own records), and a mode that keeps a service from reading it.
   - After installing, the requirements that the packages state for each other are enforced (C(pip check)).
 attributes:
   check_mode:
@@ -107,6 +108,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import tarfile
 import tempfile
 
@@ -119,12 +121,16 @@ DESCRIBE = (
 )
 
 
-def describe(module, python):
-    """What wheels the host's Python takes."""
-    code, out, err = module.run_command([python, "-c", DESCRIBE])
-    if code:
-        module.fail_json(msg=f"{python} on this host does not run: {err.strip() or out.strip()}")
-    return json.loads(out)
+def ask(module, python):
+    """(what wheels a Python takes, None), or (None, why it cannot say)."""
+    try:
+        # without its site-packages, where anything may lie
+        code, out, err = module.run_command([python, "-I", "-S", "-c", DESCRIBE], handle_exceptions=False)
+        return (None, err.strip() or out.strip()) if code else (json.loads(out), None)
+    except OSError as error:
+        return None, error.strerror
+    except ValueError:
+        return None, f"it says {out.strip()!r}"
 
 
 def site_packages(root):
@@ -137,58 +143,108 @@ def site_packages(root):
 
 
 def distributions(site):
-    return sorted(name for name in os.listdir(site) if name.endswith(".dist-info")) if site else []
+    return sorted(name for name in os.listdir(site) if name.endswith(".dist-info"))
+
+
+def sha256(path):
+    """Of a file; of a package's information, that of its RECORD; empty for what has none."""
+    path = os.path.join(path, "RECORD") if path.endswith(".dist-info") else path
+    try:
+        if not os.path.isfile(path):  # a named pipe would not let go of who opens it
+            return ""
+        with open(path, "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()
+    except OSError:
+        return ""
+
+
+def seal(root):
+    """{path in the environment: sha256} of what no wheel vouches for and Python goes by when it starts: its settings,
+    what lies at the top of site-packages, and the wheels' own records."""
+    site = site_packages(root)
+    inside = [os.path.join(site, name) for name in os.listdir(site) if name != "__pycache__"] if site else []
+    paths = [path for path in (os.path.join(root, "pyvenv.cfg"), *inside) if os.path.lexists(path)]
+    return {os.path.relpath(path, root): sha256(path) for path in paths}
 
 
 def damage(root, stamp):
-    """Sentences on how the files differ from what the wheels recorded.
+    """Sentences on how the environment differs from what its seal and the wheels recorded.
 
     A file whose inode did not change since the stamp was written is as it was then; all others are hashed. One that
     several wheels bring is right when it is as one of them brought it. Bytecode is the interpreter's to write.
     """
-    site = site_packages(root)
-    found = distributions(site)
-    problems = [f"{name} is missing" for name in sorted(set(stamp["distributions"]) - set(found))]
-    problems += [f"{name} is foreign" for name in sorted(set(found) - set(stamp["distributions"]))]
+    sealed, found = stamp["seal"], seal(root)
+    said = {
+        name: "is missing" if name not in found else "is foreign" if name not in sealed else "was altered"
+        for name in {*sealed, *found}
+        if sealed.get(name) != found.get(name)
+    }
+    problems = [f"{os.path.join(root, name)} {how}" for name, how in sorted(said.items())]
     written = os.stat(os.path.join(root, STAMP)).st_mtime_ns
-    claims = {}
-    for name in found:
-        record = os.path.join(site, name, "RECORD")
-        if not os.path.isfile(record):
-            problems.append(f"{record} is missing")
-            continue
-        with open(record, newline="", encoding="utf-8") as rows:
+    files = claims(root, [name for name in found if name.endswith(".dist-info") and found[name] and name not in said])
+    for path, claimed in files.items():
+        wrong = [compare(path, *claim, written) for claim in claimed]
+        problems += wrong[-1:] if all(wrong) and os.path.relpath(path, root) not in said else []
+    return problems + closed(root, {*files, *(os.path.join(root, name) for name in found)})
+
+
+def claims(root, packages):
+    """{path: [(digest, size)]} of the files in the records of these packages."""
+    found = {}
+    for name in packages:
+        with open(os.path.join(root, name, "RECORD"), newline="", encoding="utf-8") as rows:
             for path, digest, size in csv.reader(rows):
                 if digest and not path.endswith(".pyc"):
-                    claims.setdefault(path, []).append((digest, size))
-    for path, claimed in claims.items():
-        said = [compare(os.path.normpath(os.path.join(site, path)), *claim, written) for claim in claimed]
-        problems += said[-1:] if all(said) else []
-    return problems
+                    path = os.path.normpath(os.path.join(root, os.path.dirname(name), path))
+                    found.setdefault(path, []).append((digest, size))
+    return found
 
 
 def compare(path, digest, size, written):
     """None, or how the file is not what this claim says."""
     try:
         status = os.lstat(path)
-    except OSError:
+        if not stat.S_ISREG(status.st_mode):
+            return f"{path} is not a regular file"
+        if size and status.st_size != int(size):
+            return f"{path} has {status.st_size} bytes, not {size}"
+        if status.st_ctime_ns < written:
+            return None
+        algorithm, _, wanted = digest.partition("=")
+        with open(path, "rb") as data:
+            got = hashlib.new(algorithm, data.read()).digest()
+    except FileNotFoundError:
         return f"{path} is missing"
-    if size and status.st_size != int(size):
-        return f"{path} has {status.st_size} bytes, not {size}"
-    if status.st_ctime_ns < written:
-        return None
-    algorithm, _, wanted = digest.partition("=")
-    with open(path, "rb") as data:
-        got = hashlib.new(algorithm, data.read()).digest()
+    except OSError as error:
+        return f"{path} cannot be read: {error.strerror}"
     return None if base64.urlsafe_b64encode(got).rstrip(b"=").decode() == wanted else f"{path} was altered"
+
+
+def closed(root, files):
+    """Sentences on files and folders that the service cannot read or that others than their maker may write."""
+    folders = {root}
+    for path in files:
+        while (path := os.path.dirname(path)).startswith(root) and path not in folders:
+            folders.add(path)
+    problems = []
+    for path in sorted({*folders, *files}):
+        try:
+            status = os.stat(path)
+        except OSError:
+            continue  # said already
+        needed = 0o555 if stat.S_ISDIR(status.st_mode) else 0o444
+        if status.st_mode & 0o022 or status.st_mode & needed != needed or status.st_uid != os.getuid():
+            problems.append(f"{path} has mode {stat.S_IMODE(status.st_mode):04o} and owner {status.st_uid}")
+    return problems
 
 
 def read_stamp(root):
     try:
         with open(os.path.join(root, STAMP), encoding="utf-8") as file:
-            return json.load(file)
+            stamp = json.load(file)
     except (OSError, ValueError):
         return None
+    return stamp if isinstance(stamp, dict) and "key" in stamp and isinstance(stamp.get("seal"), dict) else None
 
 
 def problems_of(module, path, target):
@@ -197,10 +253,11 @@ def problems_of(module, path, target):
         return None, [f"{path} does not exist"]
     stamp = read_stamp(path)
     if stamp is None:
-        return None, [f"{path} was never finished: it has no {STAMP}"]
-    code, out, _ = module.run_command([os.path.join(path, "bin", "python"), "-c", DESCRIBE])
-    if code or json.loads(out) != target:
-        return None, [f"{path} was made for Python {stamp['target']['python']}, the host now has {target['python']}"]
+        return None, [f"{path} has no {STAMP} of this release: it was never finished, or was altered, or is older"]
+    python = os.path.join(path, "bin", "python")
+    found, why = ask(module, python)
+    if found != target:
+        return None, [f"{python} is not the host's Python {target['python']}: {why or found}", *damage(path, stamp)]
     return stamp["key"], damage(path, stamp)
 
 
@@ -246,7 +303,7 @@ def install(module, root, target):
     if wrong or (code and not out.strip()):
         module.fail_json(msg=f"the packages of {options['path']} do not fit together: {wrong or err}")
     shutil.rmtree(wheels)
-    stamp = {"key": options["key"], "target": target, "distributions": distributions(site)}
+    stamp = {"key": options["key"], "target": target, "seal": seal(root)}
     with open(os.path.join(root, STAMP), "w", encoding="utf-8") as file:
         json.dump(stamp, file, indent=1, sort_keys=True)
 
@@ -310,8 +367,11 @@ def main():
         supports_check_mode=True,
         no_log=True,  # its arguments are long, and a poll would fill the journal
     )
-    path = module.params["path"]
-    target = describe(module, module.params["python"])
+    os.umask(0o022)  # whatever root's is: the service user reads what is made here
+    path, python = module.params["path"], module.params["python"]
+    target, why = ask(module, python)
+    if why:
+        module.fail_json(msg=f"python {python} does not run on this host: {why}; serving_python names another one")
     found, problems = problems_of(module, path, target)
     if not module.params["wheelhouse"]:
         module.exit_json(changed=False, key=found, problems=problems, target=target)

@@ -5,6 +5,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -16,6 +17,9 @@ spec = importlib.util.spec_from_file_location(
 environment = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(environment)
 
+TARGET = {"python": "3.11.2", "machine": "x86_64", "libc": "2.36"}
+SITE = "lib/python3.11/site-packages"
+INFORMATION = f"{SITE}/requests-2.0.dist-info"
 FILES = {"requests/api.py": b"def get(): ...", "requests/__init__.py": b"", "../../../bin/tool": b"#!/bin/sh"}
 
 
@@ -35,10 +39,20 @@ def root(tmp_path):
     rows = [f"{name},{digest(data)},{len(data)}" for name, data in FILES.items()]
     rows += ["requests/__pycache__/api.cpython-311.pyc,,", "requests-2.0.dist-info/RECORD,,"]
     (information / "RECORD").write_text("\n".join(rows) + "\n")
+    (site / "beside.pth").write_text("/opt/torch\n")
+    (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    python = tmp_path / "bin/python"
+    python.write_text(f"#!/bin/sh\necho '{json.dumps(TARGET)}'\n")
+    python.chmod(0o755)
+    tmp_path.chmod(0o755)
     time.sleep(0.01)  # the stamp is later than the files
-    stamp = {"key": "k", "target": {}, "distributions": ["requests-2.0.dist-info"]}
-    (tmp_path / environment.STAMP).write_text(json.dumps(stamp))
+    seal(tmp_path)
     return tmp_path
+
+
+def seal(root):
+    stamp = {"key": "k", "target": TARGET, "seal": environment.seal(str(root))}
+    (root / environment.STAMP).write_text(json.dumps(stamp))
 
 
 def damage(root):
@@ -46,7 +60,20 @@ def damage(root):
 
 
 def api(root):
-    return root / "lib/python3.11/site-packages/requests/api.py"
+    return root / SITE / "requests/api.py"
+
+
+class Module:
+    """As much of Ansible's module as asks a Python what it is."""
+
+    def run_command(self, command, handle_exceptions):
+        assert not handle_exceptions, "Ansible would end the module where there is no such program"
+        done = subprocess.run(command, capture_output=True, text=True)
+        return done.returncode, done.stdout, done.stderr
+
+
+def problems(root):
+    return environment.problems_of(Module(), str(root), TARGET)
 
 
 class TestDamage:
@@ -79,25 +106,82 @@ class TestDamage:
             (site / f"{name}-1.dist-info").mkdir()
             rows = [f"shared.py,{digest(data)},{len(data)}", f"{name}.pyc,{digest(b'old')},3"]
             (site / f"{name}-1.dist-info/RECORD").write_text("\n".join(rows) + "\n")
-        stamp = environment.read_stamp(str(root))
-        stamp["distributions"] += ["first-1.dist-info", "second-1.dist-info"]
-        (root / environment.STAMP).write_text(json.dumps(stamp))
+        seal(root)
         assert damage(root) == []
         (site / "shared.py").write_bytes(b"neither")
-        assert damage(root) == [f"{site / 'shared.py'} has 7 bytes, not 13"]
+        assert damage(root) == [f"{site / 'shared.py'} was altered"]
 
     def test_a_package_that_is_gone(self, root):
-        (root / "lib/python3.11/site-packages/requests-2.0.dist-info").rename(root / "elsewhere")
-        assert damage(root) == ["requests-2.0.dist-info is missing"]
+        (root / INFORMATION).rename(root / "elsewhere")
+        assert damage(root) == [f"{root / INFORMATION} is missing"]
 
     def test_a_package_that_somebody_added(self, root):
         (root / "lib/python3.11/site-packages/other-1.dist-info").mkdir()
         (root / "lib/python3.11/site-packages/other-1.dist-info/RECORD").write_text("")
-        assert damage(root) == ["other-1.dist-info is foreign"]
+        assert damage(root) == [f"{root / SITE / 'other-1.dist-info'} is foreign"]
 
-    def test_an_environment_that_was_never_finished_has_no_stamp(self, root):
-        (root / environment.STAMP).unlink()
-        assert environment.read_stamp(str(root)) is None
+    @pytest.mark.parametrize("text", ["", "not,a record of three\n", "\xff"])
+    def test_a_record_that_is_not_the_wheels_is_named_and_proves_nothing(self, root, text):
+        """Without a digest of its own, an emptied record would vouch for whatever is done to the package."""
+        (root / INFORMATION / "RECORD").write_text(text, encoding="latin-1")
+        api(root).write_bytes(b"altered")
+        assert damage(root) == [f"{root / INFORMATION} was altered"]
+
+    @pytest.mark.parametrize(
+        ("command", "said"),
+        [
+            ("echo 'import theirs' >sitecustomize.py", "sitecustomize.py is foreign"),
+            ("mkdir shadowing", "shadowing is foreign"),
+            ("mkfifo theirs.pth", "theirs.pth is foreign"),
+            ("rm beside.pth", "beside.pth is missing"),
+            ("echo /tmp/theirs >beside.pth", "beside.pth was altered"),
+            ("rm ../../../pyvenv.cfg", "pyvenv.cfg is missing"),
+            ("echo 'include-system-site-packages = true' >>../../../pyvenv.cfg", "pyvenv.cfg was altered"),
+            ("rm requests/api.py && mkdir requests/api.py", "api.py is not a regular file"),
+        ],
+    )
+    def test_what_no_wheel_vouches_for_and_python_goes_by(self, root, command, said):
+        subprocess.run(command, shell=True, check=True, cwd=root / SITE)
+        assert [problem.rsplit("/")[-1] for problem in damage(root)] == [said]
+
+    @pytest.mark.parametrize("where", [".", "lib", SITE, f"{SITE}/requests", f"{SITE}/requests/api.py", "pyvenv.cfg"])
+    @pytest.mark.parametrize("mode", [0o700, 0o777])
+    def test_a_mode_that_keeps_the_service_out_or_lets_others_in(self, root, where, mode):
+        (root / where).chmod(mode)
+        assert damage(root) == [f"{root / where} has mode {mode:04o} and owner {os.getuid()}"]
+
+    def test_bytecode_that_the_interpreter_wrote_is_not_foreign(self, root):
+        (root / SITE / "__pycache__").mkdir()
+        assert damage(root) == []
+
+
+class TestProblems:
+    """Whatever somebody did to it, the environment is made anew and it is said why; nothing ends the module."""
+
+    def test_an_environment_as_it_was_made_has_none(self, root):
+        assert problems(root) == ("k", [])
+
+    @pytest.mark.parametrize("stamp", ["", "{}", "[]", "5", '{"key": "k", "target": {}, "distributions": []}'])
+    def test_a_stamp_that_is_damaged_or_of_an_earlier_release(self, root, stamp):
+        (root / environment.STAMP).write_text(stamp)
+        key, (said,) = problems(root)
+        assert key is None
+        assert environment.STAMP in said
+
+    @pytest.mark.parametrize(
+        ("script", "said"),
+        [
+            (None, "No such file or directory"),
+            ("#!/nowhere\n", "No such file or directory"),
+            ("#!/bin/sh\necho broken >&2; exit 1\n", "broken"),
+            ("#!/bin/sh\necho hello\n", "it says 'hello'"),
+            ("#!/bin/sh\necho 5\n", "5"),
+        ],
+    )
+    def test_an_interpreter_that_is_gone_or_another(self, root, script, said):
+        python = root / "bin/python"
+        python.write_text(script) if script else python.unlink()
+        assert problems(root) == (None, [f"{python} is not the host's Python 3.11.2: {said}"])
 
 
 class TestMismatches:

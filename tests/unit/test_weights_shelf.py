@@ -67,6 +67,20 @@ def test_a_snapshot_is_whole_and_known_by_both_hashes(target):
     assert target.check("tiny", deep=True, jobs=1, progress=Progress()) == {}
 
 
+def test_the_server_reads_what_a_root_with_a_strict_umask_staged(target):
+    """Also what a staging folder of an earlier run holds: all of it is due before it is published."""
+    umask = os.umask(0o077)
+    try:
+        (target.staging("tiny") / "sub").mkdir(parents=True)
+        fill(target)
+    finally:
+        os.umask(umask)
+    assert target.modes("tiny", repair=False) == {}
+    os.chmod(target.path("tiny") / "sub", 0o700)
+    assert list(target.modes("tiny", repair=True)) == ["sub"]
+    assert target.modes("tiny", repair=False) == {}
+
+
 class Crash(BaseException):
     """Nothing in the code may catch it: like a kill, it ends everything at once."""
 

@@ -223,14 +223,17 @@ def test_unverified_says_so_in_the_manifest(host):
     assert host.only(weights, verify="never")[0] is False
 
 
-def test_a_changed_mode_is_set_right_without_copying(host):
+@pytest.mark.parametrize(("name", "mode"), [(SHARD, 0o600), (".", 0o700), (manifest.NAME, 0o666)])
+def test_a_changed_mode_is_set_right_without_copying(host, name, mode):
+    """A folder that the server may not enter keeps it from files that are right, each of them."""
     weights = host.folder()
     host.present(weights)
-    os.chmod(host.mount.path("tiny") / SHARD, 0o600)
+    os.chmod(host.mount.path("tiny") / name, mode)
     assert host.only(weights, dry=True)[0] is True
     changed, line = host.only(weights)
     assert (changed, line["state"], line["bytes"]) == (True, "right", 0)
-    assert line["modes"][SHARD].startswith("0600")
+    assert list(line["modes"]) == [name]
+    assert line["modes"][name].startswith(f"{mode:04o}")
     assert host.only(weights)[0] is False
 
 

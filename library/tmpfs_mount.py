@@ -8,8 +8,10 @@ description:
   - Tries each wanted option by a small mount in a mount namespace of its own that ends with the try. C(noswap) needs
     Linux 6.4 and is refused in a user namespace; C(mpol) needs a kernel with NUMA; C(huge) needs huge pages.
   - Compares the mount at O(path) with the size and the options that were accepted. Changes nothing.
-  - A mounted tmpfs is never to become smaller, for it cannot shrink below what it holds, and room that nothing fills
-    costs nothing; other weights that lie in it beside O(folders) are added to the size that is wanted.
+  - The room of an earlier campaign stays, for room that nothing fills costs nothing; what was enlarged by hand, the
+    mount or its O(unit), gets the size of the other back. None can shrink below what it holds, and other weights that
+    lie in it beside O(folders) are added to the size that is wanted.
+  - That nothing in it is a device or a program (C(nodev), C(nosuid), C(noexec)) is always wanted, and never tried.
   - Needs nothing on the host but Python.
 attributes:
   check_mode:
@@ -23,6 +25,9 @@ options:
     description: Size in bytes; rounded up to whole pages of memory.
     type: int
     required: true
+  unit:
+    description: The mount unit's file, where there is one.
+    type: path
   folders:
     description: Names of the folders in it that O(size) is for.
     type: list
@@ -40,6 +45,7 @@ EXAMPLES = r"""
   tmpfs_mount:
     path: /srv/gauntlet/models
     size: 64000000000
+    unit: /etc/systemd/system/srv-gauntlet-models.mount
     folders: [qwen3.6-27b]
     options: [huge=within_size, mpol=interleave, noswap]
 """
@@ -73,6 +79,7 @@ different:
 """
 
 import os
+import re
 import subprocess
 import tempfile
 
@@ -80,6 +87,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 BLOCK = 512  # of st_blocks
+ALWAYS = ["nodev", "nosuid", "noexec"]
 MANIFEST = ".gauntlet-manifest.json"
 
 
@@ -106,6 +114,7 @@ def mounted(path, mountinfo):
 
 def differences(options, wanted, size, wanted_size):
     found = [] if size == wanted_size else [f"size is {size}, should be {wanted_size}"]
+    found += ["it is read-only"] if "ro" in options else []
     # the kernel adds the nodes: mpol=interleave reads back as mpol=interleave:0-1
     return found + [
         f"{o} is not set" for o in wanted if o not in options and not any(p.startswith(o + ":") for p in options)
@@ -115,6 +124,21 @@ def differences(options, wanted, size, wanted_size):
 def pages(size):
     """Rounded up to whole pages of memory."""
     return -(-size // PAGE) * PAGE
+
+
+def declared(unit):
+    """The size in a mount unit; None where it has none."""
+    try:
+        with open(unit, encoding="utf-8", errors="replace") as file:
+            size = re.search(r"^Options=.*\bsize=(\d+)(?:,|$)", file.read(), re.MULTILINE)
+    except OSError:
+        return None
+    return int(size[1]) if size else None
+
+
+def due(have, used, said, wanted):
+    """The size to be: `have` is mounted, `said` the unit, `used` is filled."""
+    return max(min(have, said or have), used, wanted)
 
 
 def held_by_others(path, folders):
@@ -132,6 +156,7 @@ def main():
         argument_spec={
             "path": {"type": "path", "required": True},
             "size": {"type": "int", "required": True},
+            "unit": {"type": "path"},
             "folders": {"type": "list", "elements": "str", "default": []},
             "options": {"type": "list", "elements": "str", "default": []},
         },
@@ -145,12 +170,14 @@ def main():
     size, result = pages(module.params["size"]), {"refused": refused, "mounted": False, "different": []}
     if now and now[0] == "tmpfs":
         status = os.statvfs(path)
-        have = status.f_blocks * status.f_frsize
-        size = max(have, pages(module.params["size"] + held_by_others(path, module.params["folders"])))
-        result |= {"mounted": True, "different": differences(now[1], accepted, have, size)}
+        have, used = (blocks * status.f_frsize for blocks in (status.f_blocks, status.f_blocks - status.f_bfree))
+        wanted = pages(module.params["size"] + held_by_others(path, module.params["folders"]))
+        size = due(have, used, declared(module.params["unit"] or ""), wanted)
+        result |= {"mounted": True, "different": differences(now[1], [*accepted, *ALWAYS], have, size)}
     elif now:
         result["in_the_way"] = now[0]
-    result |= {"options": ",".join([f"size={size}", *accepted]), "systemd": os.path.isdir("/run/systemd/system")}
+    options = ",".join([f"size={size}", *accepted, "mode=0755", *ALWAYS])
+    result |= {"options": options, "systemd": os.path.isdir("/run/systemd/system")}
     module.exit_json(changed=False, **result)
 
 

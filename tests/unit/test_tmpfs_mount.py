@@ -35,6 +35,33 @@ def test_what_a_remount_by_hand_changed_is_named(module):
     wanted = ["huge=within_size", "mpol=interleave", "noswap"]
     assert module.differences(options, wanted, 170389504, 170389504) == []
     assert module.differences(options - {"noswap"}, wanted, 1, 2) == ["size is 1, should be 2", "noswap is not set"]
+    opened = options - {"noexec", "nosuid"}
+    assert module.differences(opened, module.ALWAYS, 1, 1) == ["nosuid is not set", "noexec is not set"]
+    assert module.differences(options | {"ro"}, module.ALWAYS, 1, 1) == ["it is read-only"]
+
+
+@pytest.mark.parametrize(
+    ("have", "said", "size", "why"),
+    [
+        (100, 100, 100, "a narrower campaign leaves it alone"),
+        (500, 100, 100, "the mount was enlarged by hand"),
+        (100, 500, 100, "its unit was"),
+        (20, 100, 50, "it was made smaller than what is wanted"),
+        (100, None, 100, "no unit: nothing else says what was declared"),
+    ],
+)
+def test_a_size_made_by_hand_is_not_taken_over(module, have, said, size, why):
+    assert module.due(have, 40, said, 50) == size, why
+    assert module.due(500, 400, 100, 50) == 400, "what fills it cannot be cut off"
+
+
+def test_the_size_that_a_unit_says(module, tmp_path):
+    unit = tmp_path / "models.mount"
+    assert module.declared(unit) is None
+    unit.write_bytes(b"# \xff\n[Mount]\nOptions=size=4096,huge=within_size,mode=0755\n")
+    assert module.declared(unit) == 4096
+    unit.write_text("[Mount]\nOptions=size=50%\n")
+    assert module.declared(unit) is None
 
 
 def test_what_lies_in_it_beside_the_campaigns_weights_is_counted(module, tmp_path):

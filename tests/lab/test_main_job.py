@@ -22,21 +22,31 @@ def test_check_mode_predicts_a_fresh_host(lab):
 
 
 def test_site_converges(lab):
+    lab.ssh("echo umask 077 >/root/.bashrc")  # a hardened root: the service reads what it makes all the same
+    assert lab.ssh("umask") == "0077"
     run = lab.play("site.yml").ok()
     assert run.changes
     assert lab.ssh("findmnt -no FSTYPE /srv/gauntlet/models") == "tmpfs"
 
 
 def test_a_second_run_changes_nothing(lab):
-    lab.play("site.yml").unchanged()
+    """What somebody added to the units is not ours to remove, and is said."""
+    drop_in = "/etc/systemd/system/llamacpp@.service.d"
+    lab.ssh(f"mkdir {drop_in} && echo '[Service]' >{drop_in}/override.conf")
+    assert drop_in in lab.play("site.yml").unchanged().output
+    lab.ssh(f"rm -r {drop_in}")
 
 
 # What is altered by hand, and the task that owns it.
 DAMAGE = {
-    "sed -i 's/^GAUNTLET_PORT=.*/GAUNTLET_PORT=1/' $(ls /etc/gauntlet/deployments/*.env | head -1)": "env file",
+    "printf '\\377' >>$(ls /etc/gauntlet/deployments/*.env | head -1)": "env file",
     "sed -i 's/^NoNewPrivileges=.*/NoNewPrivileges=no/' /etc/systemd/system/llamacpp@.service": "template unit",
     "chmod 0777 /opt/gauntlet/libexec/llamacpp_server.py": "programs",
     "rm -r /opt/gauntlet/agent/lib/python3*/site-packages/requests": "agent environment",
+    "rm /opt/gauntlet/agent/bin/python": "agent environment",
+    "chmod 0700 $(readlink -f /opt/gauntlet/engines/*)/lib/python3*/site-packages": "each engine build",
+    "chmod 0700 /etc/gauntlet/deployments": "The way to",
+    "mount -o remount,exec,suid,size=50% /srv/gauntlet/models": "size and options",
     "printf X | dd of=$(ls /srv/gauntlet/models/*/*.gguf) bs=1 seek=5000000 conv=notrunc status=none": "Weights",
 }
 

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.testing import patch_module_args
 
 spec = importlib.util.spec_from_file_location(
     "python_environment", Path(__file__).parents[2] / "library/python_environment.py"
@@ -182,6 +183,14 @@ class TestProblems:
         python = root / "bin/python"
         python.write_text(script) if script else python.unlink()
         assert problems(root) == (None, [f"{python} is not the host's Python 3.11.2: {said}"])
+
+
+def test_a_host_without_the_interpreter_names_the_option(capsys):
+    with patch_module_args({"path": "/nowhere/agent", "python": "/nowhere/python3"}), pytest.raises(SystemExit):
+        environment.main()
+    assert json.loads(capsys.readouterr().out)["msg"] == (
+        "python /nowhere/python3 does not run on this host: No such file or directory; serving_python names another one"
+    )
 
 
 class TestMismatches:

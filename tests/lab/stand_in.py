@@ -7,9 +7,10 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from .runner import Lab
+from .runner import Lab, booted
 
 HOST = "labserve"  # the one that tests share
+LISTENING = "ss -Hltn sport = :30000 | grep -q ."  # its port is taken
 TARGET = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 1024, "num_hidden_layers": 8,
     "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 64, "max_position_embeddings": 8192,
@@ -21,13 +22,10 @@ DRAFTER = {**TARGET, "architectures": ["LlamaForCausalLMEagle3"], "num_hidden_la
 @contextlib.contextmanager
 def served(hosts: str, folder: Path) -> Iterator[Lab]:
     """Lab hosts made fresh, provisioned with the stand-in, and taken away afterwards."""
-    lab = Lab(hosts, folder)
-    lab.play("playbooks/lab.yml", lab_state="absent").ok()
-    lab.play("playbooks/lab.yml").ok()
-    _provide(lab)
-    lab.play("site.yml").ok()
-    yield lab
-    lab.play("playbooks/lab.yml", lab_state="absent").ok()
+    with booted(hosts, folder) as lab:
+        _provide(lab)
+        lab.play("site.yml").ok()
+        yield lab
 
 
 def _provide(lab: Lab) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .runner import ROOT, Lab, ssh
+from .runner import ROOT, booted, ssh
 
 pytestmark = pytest.mark.lab
 
@@ -41,13 +41,8 @@ TUNED = STOCK | {
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory):
-    if os.geteuid():
-        pytest.skip("needs root: a lab host is a systemd-nspawn machine")
-    machine = Lab(HOST, tmp_path_factory.mktemp("tuned"))
-    machine.play("playbooks/lab.yml", lab_state="absent").ok()
-    machine.play("playbooks/lab.yml").ok()
-    yield machine
-    machine.play("playbooks/lab.yml", lab_state="absent").ok()
+    with booted(HOST, tmp_path_factory.mktemp("tuned")) as machine:
+        yield machine
 
 
 def tune(machine, *options, settings=WANTED, **extra):

@@ -12,12 +12,11 @@ import zipfile
 import pytest
 
 from .runner import ROOT
-from .stand_in import HOST
+from .stand_in import HOST, LISTENING
 
 pytestmark = pytest.mark.lab
 
 UNIT = "sglang@{}.service"
-LISTENING = "ss -Hltn sport = :30000 | grep -q ."
 
 
 @pytest.fixture(scope="module")

@@ -15,11 +15,12 @@ import pytest
 
 from module_utils import lab_record
 
-from .runner import LABS, ROOT, Lab, ssh
+from .runner import LABS, ROOT, booted, ssh
 
 pytestmark = pytest.mark.lab
 
 LEFT, RIGHT = HOSTS = "lableft", "labright"  # linked; the right one has the fake hardware
+KINDS = "net", "pid", "mnt"
 
 
 def pid(host):
@@ -36,14 +37,23 @@ def processes():
     return found
 
 
-def namespaces(host):
-    """The network, pid and mount namespaces that the host's processes live in, those nspawn made inside too."""
-    found = set()
-    for process in processes():
-        with contextlib.suppress(OSError):
-            if os.readlink(f"/proc/{process}/ns/net") == os.readlink(f"/proc/{pid(host)}/ns/net"):
-                found |= {os.readlink(f"/proc/{process}/ns/{kind}") for kind in ("net", "pid", "mnt")}
-    return found - {os.readlink(f"/proc/self/ns/{kind}") for kind in ("net", "pid", "mnt")}
+def spaces_of(process):
+    """The inodes of its network, pid and mount namespaces."""
+    return [os.stat(f"/proc/{process}/ns/{kind}").st_ino for kind in KINDS]
+
+
+@contextlib.contextmanager
+def namespaces(*hosts):
+    """The namespaces that the hosts' processes live in, those nspawn made inside too. Held open all along: the kernel
+    gives the inode of one that is gone to the next that anybody makes."""
+    nets, found = [spaces_of(pid(host))[0] for host in hosts], set()
+    with contextlib.ExitStack() as held:
+        for process in processes():
+            with contextlib.suppress(OSError):
+                if spaces_of(process)[0] in nets:
+                    files = [held.enter_context(open(f"/proc/{process}/ns/{kind}", "rb")) for kind in KINDS]
+                    found |= {os.fstat(file.fileno()).st_ino for file in files}
+        yield found.difference(spaces_of("self"))
 
 
 def inhabited(spaces):
@@ -51,7 +61,7 @@ def inhabited(spaces):
     found = []
     for process in processes():
         with contextlib.suppress(OSError):
-            if spaces & {os.readlink(f"/proc/{process}/ns/{kind}") for kind in ("net", "pid", "mnt")}:
+            if spaces.intersection(spaces_of(process)):
                 found.append(process)
     return found
 
@@ -69,14 +79,10 @@ def interfaces():
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-    if os.geteuid():
-        pytest.skip("needs root: a lab host is a systemd-nspawn machine")
-    pair = Lab(",".join(HOSTS), tmp_path_factory.mktemp("pair"))
-    pair.play("playbooks/lab.yml", lab_state="absent").ok()
-    pair.outside = interfaces()
-    pair.play("playbooks/lab.yml").ok()
-    yield pair
-    pair.play("playbooks/lab.yml", lab_state="absent").ok()
+    outside = interfaces()
+    with booted(",".join(HOSTS), tmp_path_factory.mktemp("pair")) as pair:
+        pair.outside = outside
+        yield pair
 
 
 def test_it_is_a_machine_with_no_way_out(pair):
@@ -150,14 +156,14 @@ def test_a_reboot_is_real(pair):
 def test_a_killed_host_is_recognised_and_booted_once(pair):
     """kill -9 of systemd-nspawn or of what holds it must end all of it; two runs at once must not boot two."""
     kept = [ssh(host, "touch /root/kept; cat /etc/machine-id") for host in HOSTS]
-    spaces = namespaces(LEFT) | namespaces(RIGHT)
-    assert len(inhabited(spaces)) > 10
     (nspawn,) = (
         p for p, line in processes().items() if line.startswith("systemd-nspawn") and f"--machine {LEFT} " in line
     )
-    os.kill(nspawn, signal.SIGKILL)
-    os.kill(pid(RIGHT), signal.SIGKILL)
-    eventually(lambda: not inhabited(spaces))
+    with namespaces(*HOSTS) as spaces:
+        assert len(inhabited(spaces)) > 10
+        os.kill(nspawn, signal.SIGKILL)
+        os.kill(pid(RIGHT), signal.SIGKILL)
+        eventually(lambda: not inhabited(spaces))
 
     sentence = r"lab host 'lableft' is not up; start it with: ansible-playbook playbooks/lab\.yml"
     pair.play("tests/lab/ping.yml").refused(sentence)
@@ -190,18 +196,18 @@ def test_bad_input_is_one_sentence(pair):
 
 
 def test_it_leaves_nothing(pair):
-    spaces = namespaces(LEFT) | namespaces(RIGHT)
-    assert spaces
     assert pair.play("playbooks/lab.yml", "--check", lab_state="absent").ok().changes and pid(LEFT)
-    pair.play("playbooks/lab.yml", lab_state="absent").ok()
-    assert not inhabited(spaces)
+    with namespaces(*HOSTS) as spaces:
+        assert spaces
+        pair.play("playbooks/lab.yml", lab_state="absent").ok()
+        assert not inhabited(spaces)
     eventually(
         lambda: not [line for line in processes().values() if re.search("lab(left|right)", line) and "ssh" in line]
     )
     assert not [line for line in processes().values() if "nspawn" in line and re.search("lab(left|right)", line)]
     assert interfaces() == pair.outside
     assert not re.search("lab(left|right)", Path("/proc/self/mountinfo").read_text())
-    search = ["find", "/run", "/tmp", "/var/lib", "/var/tmp", "/sys/fs/cgroup", "-xdev", "-maxdepth", "4",
-              "(", "-name", "*lableft*", "-o", "-name", "*labright*", ")"]  # fmt: skip
+    search = ["find", "/run", "/tmp", "/var/lib", "/var/tmp", "/sys/fs/cgroup", "-ignore_readdir_race", "-xdev",
+              "-maxdepth", "4", "(", "-name", "*lableft*", "-o", "-name", "*labright*", ")"]  # fmt: skip
     # find fails where others take their files away under it, and then has not seen everything
     eventually(lambda: (found := subprocess.run(search, capture_output=True)).returncode == 0 and not found.stdout)

@@ -249,10 +249,11 @@ def take_away(folder: Path, name: str) -> None:
     remove(folder)
 
 
-def bring_up(folder: Path, name: str, image: Path, additions: list[Path], supervisor: Path, timeout: int) -> None:
-    """Make and boot what is not there, whatever is; raises LabError, CalledProcessError, OSError."""
-    if wait_for_ssh(folder, REBOOT_SECONDS):  # it was only rebooting
-        return
+def bring_up(folder: Path, name: str, image: Path, additions: list[Path], supervisor: Path, timeout: int) -> bool:
+    """Make and boot what is not there, whatever is; False when there was nothing to do after all. Raises LabError,
+    CalledProcessError, OSError."""
+    if wait_for_ssh(folder, REBOOT_SECONDS):  # it was only rebooting or slow, or another run has booted it meanwhile
+        return False
     halt(folder, patience=HALT_SECONDS)
     remove_cgroups(name)
     if not (folder / "image").is_file():
@@ -260,6 +261,7 @@ def bring_up(folder: Path, name: str, image: Path, additions: list[Path], superv
             subprocess.run(["rm", "--recursive", "--force", "--one-file-system", leftover], check=True)
         make(folder, name, image, additions)
     boot(folder, name, supervisor, timeout)
+    return True
 
 
 def main() -> None:
@@ -290,18 +292,19 @@ def main() -> None:
     wanted = "up" if state == "present" else "absent"
     was = observe(folder)
     changed = was != wanted
-    result = {"changed": changed, "was": was, "diff": {"before": f"{name} {was}\n", "after": f"{name} {wanted}\n"}}
     if changed and not module.check_mode:
         try:
             with locked(folder):
                 if state == "present":
-                    bring_up(folder, name, image, additions, supervisor, params["timeout"])
+                    changed = bring_up(folder, name, image, additions, supervisor, params["timeout"])
                 else:
                     take_away(folder, name)
         except (LabError, OSError) as error:
             module.fail_json(msg=str(error), was=was)
         except subprocess.CalledProcessError as error:
             module.fail_json(msg=f"lab host '{name}': {error}", was=was)
+    before = was if changed else wanted
+    result = {"changed": changed, "was": was, "diff": {"before": f"{name} {before}\n", "after": f"{name} {wanted}\n"}}
     machine = lab_record.find(folder)
     if machine:
         result["pid"] = machine.pid

@@ -3,8 +3,14 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 ALLOWED = Path(__file__).with_name("skipped.txt")
+
+
+# how long an example takes says how busy the machine is
+settings.register_profile("gauntlet", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("gauntlet")
 
 
 class Skips:

@@ -240,7 +240,7 @@ def test_measured_again_is_nothing(lab):
 
 
 @given(st.randoms(use_true_random=False), st.floats(0, 1))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_what_is_gone_and_nothing_else_is_measured_again(chance, share):
     made = plan.make(OURS, {"campaign": "lab"}, {"lab1": LAB}, [])
     kept = [a for a in done(made) if chance.random() < share]
@@ -511,7 +511,7 @@ def test_a_group_is_never_split_and_brings_its_baseline(ours):
 
 
 @given(st.integers(0, 2**32), st.floats(0, 1))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_progress_never_moves_a_group_to_another_host(seed, share):
     hosts = {"a": GPU, "b": GPU}
     made = plan.make(OURS, QWEN_ALONE, hosts, [])

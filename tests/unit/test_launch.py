@@ -17,12 +17,13 @@ def staged(tmp_path):
     (model / "m.gguf").write_text("weights")
     (model / launch.MANIFEST).write_text("{}")
     with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    return {
-        "GAUNTLET_DEPLOYMENT": "d", "GAUNTLET_PORT": str(port), "GAUNTLET_MODEL": str(model / "m.gguf"),
-        "GAUNTLET_COMMAND": f"{sys.executable} -c 'print(1)'", "PATH": os.environ["PATH"],
-    }, model  # fmt: skip
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as who looks does: it may bind beside us,
+        free.bind(("127.0.0.1", 0))  # and nobody is given the port meanwhile
+        yield {
+            "GAUNTLET_DEPLOYMENT": "d", "GAUNTLET_PORT": str(free.getsockname()[1]),
+            "GAUNTLET_MODEL": str(model / "m.gguf"), "GAUNTLET_COMMAND": f"{sys.executable} -c 'print(1)'",
+            "PATH": os.environ["PATH"],
+        }, model  # fmt: skip
 
 
 def write(file, variables):
@@ -76,11 +77,9 @@ def test_a_manifest_without_its_file_is_not_served(staged, run, capsys):
 
 
 def test_a_taken_port_is_said_before_loading(staged, run, capsys):
-    environment, _ = staged
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", int(environment["GAUNTLET_PORT"])))
-        taken.listen()
-        assert f"port {environment['GAUNTLET_PORT']} is taken" in refused(run, environment, capsys)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert f"port {port} is taken" in refused(run, staged[0] | {"GAUNTLET_PORT": str(port)}, capsys)
 
 
 def test_the_environment_of_another_deployment_is_refused(staged, run, capsys):

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -151,11 +152,10 @@ class TestPoll:
         found = poll(Manager(UP, journal=lines))
         assert not found["ready"] and found["phase"] == phase and found["reason"] == "connection refused"
 
-    def test_a_unit_that_failed_ends_the_wait_at_once(self):
-        began = time.monotonic()
+    def test_a_unit_that_failed_ends_the_wait_at_once(self, monkeypatch):
+        monkeypatch.setattr(serving, "time", SimpleNamespace(monotonic=time.monotonic))  # without a sleep
         with pytest.raises(GauntletError, match="no known cause"):
             poll(Manager(DEAD, journal=["what nobody knows"]), seconds=600)
-        assert time.monotonic() - began < 5
 
     def test_a_silent_start_whose_gpus_spin_hangs(self, monkeypatch):
         monkeypatch.setattr(look, "busy_gpus", lambda: [0, 1])

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from .runner import Lab
+from .runner import booted
 
 pytestmark = pytest.mark.lab
 
@@ -16,19 +16,11 @@ STORE = f"/var/lib/gauntlet/store/{WEIGHTS}"
 AGENT = "/opt/gauntlet/agent/bin/python"
 
 
-def boot(name, folder):
-    lab = Lab(name, folder)
-    lab.play("playbooks/lab.yml", lab_state="absent").ok()
-    lab.play("playbooks/lab.yml").ok()
-    return lab
-
-
 @pytest.fixture(scope="module")
 def host(tmp_path_factory):
-    lab = boot("labstage", tmp_path_factory.mktemp("labstage"))
-    lab.play("site.yml").ok()
-    yield lab
-    lab.play("playbooks/lab.yml", lab_state="absent").ok()
+    with booted("labstage", tmp_path_factory.mktemp("labstage")) as lab:
+        lab.play("site.yml").ok()
+        yield lab
 
 
 def test_restage_without_a_reboot_changes_nothing_and_says_so(host):
@@ -110,17 +102,26 @@ def test_a_stopped_mount_is_reported_and_repaired(host):
 
 
 STAGE = """
-import sys
+import os, signal, sys
 from pathlib import Path
 from gauntlet.weights import staging
 from gauntlet.weights.options import Options
+from gauntlet.weights.progress import Progress
 from gauntlet.weights.shelf import Shelf
 from gauntlet.weights.sources import Places
+
+class Pausing(Progress):
+    def add(self, n):
+        super().add(n)
+        if self.phase == "copy" and self.bytes == n:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
 weights = {"id": "big", "format": "gguf", "entry": "big-00001-of-00002.gguf", "size_bytes": 0,
            "source": {"kind": "hub", "repository": "acme/big", "revision": "main"}}
 mount = Shelf(Path("/run/memory"), memory=True)
 places = Places(Shelf(Path("/run/store"), memory=False), [Path("/run/hub")])
-line = staging.present([weights], mount, places, Options(jobs=1))["snapshots"][0]
+options = Options(jobs=1, progress=Pausing() if "pause" in sys.argv else Progress())
+line = staging.present([weights], mount, places, options)["snapshots"][0]
 print(line["state"], ",".join(line["resumed"]))
 """
 
@@ -140,10 +141,10 @@ for name, size in (("big-00001-of-00002.gguf", 8 << 20), ("big-00002-of-00002.gg
 """
 
 DISTURBED = f"""
-{AGENT} /run/stage.py & pid=$!
-until readlink /proc/$pid/fd/* | grep -q /big-00002-of-00002.gguf.part; do test -d /proc/$pid || exit 1; done
-kill -STOP $pid; %s; kill -CONT $pid; wait $pid; ls /run/memory
-"""  # an earlier one's file may lie there: what counts is that this process has it open; and it waits for what is done
+{AGENT} /run/stage.py pause & pid=$!
+until grep -q '^State:.T' /proc/$pid/status; do kill -0 $pid || exit 1; sleep 0.05; done
+%s; kill -CONT $pid; wait $pid; ls /run/memory
+"""  # it pauses itself at the first bytes, which are the large file's
 
 
 def test_a_copy_that_is_killed_or_loses_its_source_shows_nothing_and_converges(host):
@@ -166,8 +167,7 @@ def test_a_copy_that_is_killed_or_loses_its_source_shows_nothing_and_converges(h
 
 def test_another_host_is_asked_before_the_controller(host, tmp_path_factory):
     """Two hosts and the link between them: the second never sees the controller's file."""
-    peer = boot("labpeer", tmp_path_factory.mktemp("labpeer"))
-    try:
+    with booted("labpeer", tmp_path_factory.mktemp("labpeer")) as peer:
         run = peer.play("site.yml").ok()
         assert "pushing" not in run.output
         manifest = json.loads(peer.ssh(f"cat {STORE}/.gauntlet-manifest.json"))
@@ -180,5 +180,3 @@ def test_another_host_is_asked_before_the_controller(host, tmp_path_factory):
         run = host.play("site.yml").ok()
         assert run.changes == [f"{host.host}: Who no longer fetches from this host has no key here"]
         assert host.ssh(keys).splitlines() == before[:-1], "a host that left the inventory, and only it, has no key"
-    finally:
-        peer.play("playbooks/lab.yml", lab_state="absent").ok()

@@ -17,6 +17,7 @@ from module_utils import lab_record
 from .runner import LABS, ROOT, Lab
 
 CLIENT = "gauntlet-bench.service"
+PATIENCE_S = 240  # how long something takes is not what is tested
 # The banner that begins each phase. Under host_pinned, in the play that measures, a task's banner comes at its end.
 PLAYS = {
     "PLAY [Take up what an earlier run left]": "taking up",
@@ -53,33 +54,41 @@ class Bench:
 
     def _read(self) -> None:
         for line in self.process.stdout:
-            self.output += line
             banner = line.rstrip(" *\n")
             phase = PLAYS.get(banner)
             if phase is None and self.phases and self.phases[-1][0] not in ("taking up", "planning"):
                 phase = ENDED.get(banner)
-            if phase == "taking up" or (phase and self.phases):  # what comes before is restage.yml's
-                with self._news:
+            with self._news:
+                self.output += line
+                if phase == "taking up" or (phase and self.phases):  # what comes before is restage.yml's
                     self.phases.append((phase, time.monotonic()))
-                    self._news.notify_all()
+                self._news.notify_all()
         with self._news:
             self._over = True
             self._news.notify_all()
 
-    def reach(self, phase: str, seconds: float) -> None:
-        """Waits until the phase begins, and then `seconds` more or until it ends. Phases that an earlier call has
-        waited for are over and done."""
+    def reach(self, phase: str, seconds: float) -> bool:
+        """Waits until the phase begins, and then `seconds` more or until it ends; False when all is over before.
+        Phases that an earlier call has waited for are over and done."""
 
         def begun():
             return next((n for n, (name, _) in enumerate(self.phases) if n >= self._seen and name == phase), None)
 
         with self._news:
-            self._news.wait_for(lambda: begun() is not None or self._over, timeout=120)
+            assert self._news.wait_for(lambda: begun() is not None or self._over, PATIENCE_S), self.output[-5000:]
             number = begun()
-            assert number is not None, f"'{phase}' never came:\n{self.output[-5000:]}"
+            if number is None:
+                return False
             self._seen = number + 1
             until = self.phases[number][1] + seconds
             self._news.wait_for(lambda: len(self.phases) > number + 1 or self._over, timeout=until - time.monotonic())
+            return True
+
+    def hear(self, words: str) -> None:
+        """Waits until the words are said."""
+        with self._news:
+            self._news.wait_for(lambda: words in self.output or self._over, PATIENCE_S)
+            assert words in self.output, f"'{words}' was not said:\n{self.output[-5000:]}"
 
     def took(self) -> dict[str, float]:
         """Seconds of the phases that came to their end."""
@@ -93,7 +102,7 @@ class Bench:
                 os.kill(pid, signal.SIGKILL)
         self.end()
 
-    def end(self, timeout: float = 120) -> int:
+    def end(self, timeout: float = PATIENCE_S) -> int:
         status = self.process.wait(timeout)
         self._reader.join(timeout)
         return status
@@ -118,6 +127,18 @@ def kill_host(lab: Lab) -> None:
     os.kill(machine.pid, signal.SIGKILL)
     while lab_record.find(LABS / lab.host):
         time.sleep(0.02)
+
+
+def freeze_client(lab: Lab) -> None:
+    """Stops the measuring client once it has begun a cell: what is done around it until it is thawed comes in the
+    middle of a measurement, however slow this machine is."""
+    runs = f'test "$(systemctl show --property SubState --value {CLIENT})" = running'
+    begun = "grep -q cell_started /var/lib/gauntlet/jobs/job.progress.jsonl"
+    lab.until(f"{runs} && {begun} && systemctl kill --signal STOP {CLIENT}")
+
+
+def thaw_client(lab: Lab) -> None:
+    lab.ssh(f"systemctl kill --signal CONT {CLIENT}")
 
 
 def kill_client(lab: Lab) -> bool:

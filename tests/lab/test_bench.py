@@ -1,14 +1,13 @@
 """bench.yml on a host that has what it needs: only what is missing is measured, also after a run that was killed, and
 what cannot be done is refused in one sentence. The scripted engine answers, so each cell takes seconds."""
 
-import re
 import shutil
-import subprocess
-import time
 
 import pytest
 
-from .runner import ROOT, Lab, attempts
+from .killing import CLIENT, Bench, freeze_client, thaw_client
+from .runner import Lab, attempts
+from .stand_in import LISTENING
 
 pytestmark = pytest.mark.lab
 
@@ -37,20 +36,19 @@ def test_a_deleted_attempt_is_measured_again_and_only_it(lab):
 
 def test_a_killed_run_is_found_and_finished(lab):
     """Ansible dies in the middle; the measurement does not notice, and the next run attaches to it."""
-    asked = {**ASKED, "concurrency": 2, "baseline": False}
-    command = lab.command("bench.yml", **asked)
-    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    run = subprocess.Popen(command, cwd=ROOT, start_new_session=True, **silent)
-    deadline = time.monotonic() + 120
-    while "active" not in lab.ssh("systemctl is-active gauntlet-bench.service", check=False).split():
-        assert run.poll() is None and time.monotonic() < deadline, "the measurement never started"
-        time.sleep(0.1)
-    subprocess.run(["pkill", "-9", "--session", str(run.pid)], check=True)  # its workers and its ssh too
-    run.kill()
-    run.wait(timeout=10)
-    assert lab.ssh("systemctl is-active gauntlet-bench.service", check=False) == "active", "it does not notice"
-    again = lab.play("bench.yml", **asked).ok()
-    assert re.search("attach|still running|goes on", again.output)
+    command = lab.command("bench.yml", **ASKED, concurrency=2, baseline=False)
+    run = Bench(command)
+    try:
+        freeze_client(lab)
+    finally:
+        run.kill()
+    assert lab.ssh(f"systemctl show --property SubState --value {CLIENT}") == "running", "it does not notice"
+    again = Bench(command)
+    try:
+        again.hear("a measurement still runs: attached to it")
+    finally:
+        thaw_client(lab)
+    assert again.end() == 0, again.output[-5000:]
     names = [(a.parent.name, a.name.split("-")[0]) for a in attempts(lab)]
     assert len(names) == len(set(names)), "nothing was measured twice"
     assert sum(".brief.c2-" in cell for cell, _ in names) == 2, "a start each"
@@ -58,6 +56,7 @@ def test_a_killed_run_is_found_and_finished(lab):
 
 def test_a_taken_port_is_named(lab):
     lab.ssh("systemd-run --unit=squatter python3 -m http.server --bind 127.0.0.1 30000")
+    lab.until(LISTENING)
     shutil.rmtree(next(a for a in attempts(lab) if ".autoregressive." in a.parent.name))
     try:
         lab.play("bench.yml", campaign="twice", method="autoregressive", concurrency="1").refused(

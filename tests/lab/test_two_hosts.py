@@ -1,17 +1,17 @@
-"""Two equal hosts share a campaign: half the time, each cell once, a comparison never across hosts, one failing alone.
+"""Two equal hosts share a campaign: at once, each cell once, a comparison never across hosts, one failing alone.
 
 The scripted engine's waits are long and cost no processor: two hosts on one small machine do not share its speed.
 """
 
+import itertools
 import json
-import time
 from collections import Counter
 from datetime import datetime, timedelta
 
 import pytest
 
 from . import stand_in
-from .killing import Bench, kill_host
+from .killing import Bench, freeze_client, kill_host
 from .runner import Lab
 
 pytestmark = pytest.mark.lab
@@ -31,10 +31,18 @@ def stored(lab, **wanted):
     return [cell for cell in cells if all(cell[key] == value for key, value in wanted.items())]
 
 
+def times(cells):
+    """From the start of the server to the end of the window, of each cell."""
+    return [
+        (datetime.fromisoformat(cell["invocation"]["started_utc"]),
+         datetime.fromisoformat(cell["started_utc"]) + timedelta(seconds=cell["window_s"]))
+        for cell in cells
+    ]  # fmt: skip
+
+
 def spent(cells):
     """Seconds from the start of the first server to the end of the last window."""
-    begun = [datetime.fromisoformat(cell["invocation"]["started_utc"]) for cell in cells]
-    ended = [datetime.fromisoformat(c["started_utc"]) + timedelta(seconds=c["window_s"]) for c in cells]
+    begun, ended = zip(*times(cells), strict=True)
     return (max(ended) - min(begun)).total_seconds()
 
 
@@ -50,7 +58,9 @@ def groups(cells):
     }
 
 
-def test_two_hosts_take_about_half_the_time_of_one(pair, tmp_path, capsys):
+def test_two_hosts_measure_at_once_and_share_what_one_does_alone(pair, tmp_path, capsys):
+    """That it takes about half the time is printed only: the two campaigns are measured at different moments, and this
+    machine may do something else in one of them."""
     alone = Lab(ONE, tmp_path)
     alone.play("site.yml").ok()  # its own share was half of it
     alone.play("bench.yml", concurrency="1").ok()
@@ -63,18 +73,17 @@ def test_two_hosts_take_about_half_the_time_of_one(pair, tmp_path, capsys):
     ratio = spent(by_two) / spent(by_one)
     with capsys.disabled():
         print(f"\n  one host {spent(by_one):.0f} s, two {spent(by_two):.0f} s: {ratio:.2f}", end="", flush=True)
-    assert ratio < 0.7
+    there, here = (times(stored(pair, host=host)) for host in (ONE, TWO))
+    assert any(a < d and c < b for (a, b), (c, d) in itertools.product(there, here)), "one host waited for the other"
 
 
 def test_a_host_that_dies_leaves_its_share_to_itself(pair):
     """Nobody takes it over, for a speed-up is of one host; what the other one measured stands."""
     share = {cell["tp"]: cell["host"] for cell in stored(pair, concurrency=1)}
     bench = Bench(pair.command("bench.yml", concurrency="2"))
-    deadline = time.monotonic() + 120
-    while f"{TWO}: cell 1/1" not in bench.output:
-        assert time.monotonic() < deadline and bench.process.poll() is None, bench.output[-3000:]
-        time.sleep(0.1)
-    kill_host(Lab(TWO, pair.folder))
+    dying = Lab(TWO, pair.folder)
+    freeze_client(dying)
+    kill_host(dying)
     assert bench.end() != 0
     assert {cell["host"] for cell in stored(pair, concurrency=2)} == {ONE}
     by_one = what(stored(pair, concurrency=2))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gauntlet import wheelhouse
-from tests.lab.runner import ROOT, TROUBLE, Lab
+from tests.lab.runner import ROOT, TROUBLE, Lab, booted
 
 TARGET = {"python": "3.13.5", "machine": os.uname().machine, "libc": "2.41"}
 BINDS = {path: path for path in ("/proc", "/dev", "/var/lib/gauntlet-lab", "/root/.cache")} | {str(ROOT): "/gauntlet"}
@@ -55,11 +55,9 @@ def changed(output: str) -> int:
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory):
     """A Debian 13 lab host, provisioned by this controller's own ansible-core."""
-    lab = Lab("labnew", tmp_path_factory.mktemp("lab-2-21"))
-    lab.play("playbooks/lab.yml").ok()
-    lab.play("site.yml").ok()
-    yield lab
-    lab.play("playbooks/lab.yml", lab_state="absent").ok()
+    with booted("labnew", tmp_path_factory.mktemp("lab-2-21")) as lab:
+        lab.play("site.yml").ok()
+        yield lab
 
 
 @pytest.fixture(scope="session")

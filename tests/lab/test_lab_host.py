@@ -66,7 +66,7 @@ def inhabited(spaces):
     return found
 
 
-def eventually(condition, seconds=10):
+def eventually(condition, seconds=60):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"

@@ -74,7 +74,8 @@ def test_one_method_brings_its_baseline(lab):
     run = lab.play("bench.yml", method="ngram-simple", workload="edit", concurrency="1").ok()
     methods = {json.loads((a / "cell.json").read_text())["method"] for a in attempts(lab)}
     assert methods == {"autoregressive", "ngram-simple"}
-    assert re.search(r"ngram-simple.*\d\.\d\d", run.output), "the closing table has a speed-up"
+    row = r"ngram-simple +edit +1 +[\d.,]+ +\d+\.\d\d"  # method, workload, C, tokens/s, speed-up
+    assert re.search(row, run.output), "the closing table has a speed-up"
     assert lab.ssh("systemctl list-units --plain --no-legend 'llamacpp@*' 'gauntlet-bench*'") == "", (
         "what it started it stops"
     )
@@ -87,13 +88,22 @@ def test_measured_is_measured(lab):
     assert attempts(lab) == before
 
 
+def test_the_report_is_of_what_was_measured(lab, tmp_path):
+    asked = {"report_output": str(tmp_path), "report_format": "html"}
+    assert lab.play("report.yml", **asked).ok().changes
+    page = (tmp_path / "report.html").read_text()
+    assert lab.host in page and "ngram-simple" in page
+    lab.play("report.yml", **asked).unchanged()
+
+
 def test_a_reboot_is_survived(lab):
     deployment = lab.ssh("ls /etc/gauntlet/deployments | grep autoregressive | sed 's/.env$//'")
     lab.ssh(f"systemctl start llamacpp@{deployment}")
     lab.play("restage.yml").unchanged()
     lab.reboot()
     run = lab.play("restage.yml").ok()
-    assert re.search("reboot", run.output)
+    assert "rebooted" in run.output and "not rebooted" not in run.output
+    assert re.search(r"together \d+\.\d s", run.output), "how long it took"
     assert run.changes
     assert lab.ssh("findmnt -no FSTYPE /srv/gauntlet/models") == "tmpfs"
     lab.play("restage.yml").unchanged()

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,11 +34,11 @@ def ssh(host: str, command: str) -> str:
 
 @dataclass
 class Run:
-    """What one ansible-playbook did: exit status, its output, what changed on each host, and by which task."""
+    """What one ansible-playbook did: exit status, its output, how many tasks failed on each host in the end, and what
+    changed and what failed, by host and task."""
 
     status: int
     output: str
-    changed: dict[str, int]
     failed: dict[str, int]
     changes: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
@@ -54,11 +55,15 @@ class Run:
         return self
 
     def refused(self, sentence):
-        """It said no, with this sentence (a regular expression) in one of its failures, and without a traceback."""
+        """It said no in one sentence, this one (a regular expression): the only failure of its host, and one line, with
+        nothing below it but what it announces by a colon."""
         assert self.status != 0, f"it should have been refused:\n{self.output[-3000:]}"
-        said = "\n".join(self.failures) + self.output
-        assert re.search(sentence, said), f"expected {sentence!r} in:\n{said[-4000:]}"
-        assert "Traceback" not in said
+        said = [failure for failure in self.failures if re.search(sentence, failure)]
+        assert said, f"expected {sentence!r} in: {self.failures}\n{self.output[-4000:]}"
+        head, _, below = said[-1].partition("\n")
+        assert head.endswith(":") or not below, f"not one sentence: {said[-1]}"
+        assert set(self.failed.values()) == {1}, f"more than one failure: {self.failures}"
+        assert "Traceback" not in self.output + "".join(self.failures)
         return self
 
 
@@ -94,7 +99,8 @@ class Lab:
             elif event["event"] in ("runner_on_failed", "runner_item_on_failed", "runner_on_unreachable"):
                 failures.append(f"{data.get('host')}: {task}: {result.get('msg', json.dumps(result)[:800])}")
         output = Path(run.config.artifact_dir, "stdout").read_text(errors="replace")
-        return Run(run.rc, output, stats.get("changed", {}), stats.get("failures", {}), changes, failures)
+        failed = Counter(stats.get("failures")) + Counter(stats.get("dark"))
+        return Run(run.rc, output, failed, changes, failures)
 
     def command(self, *playbooks: str, **extra) -> list[str]:
         """The command line of a person who runs playbooks on this host."""

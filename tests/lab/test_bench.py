@@ -1,6 +1,7 @@
 """bench.yml on a host that has what it needs: only what is missing is measured, also after a run that was killed, and
 what cannot be done is refused in one sentence. The scripted engine answers, so each cell takes seconds."""
 
+import re
 import shutil
 
 import pytest
@@ -54,14 +55,15 @@ def test_a_killed_run_is_found_and_finished(lab):
     assert sum(".brief.c2-" in cell for cell, _ in names) == 2, "a start each"
 
 
-def test_a_taken_port_is_named(lab):
+def test_a_taken_port_is_named_after_the_table_of_what_is_measured(lab):
+    """A start that fails is the run's last word, and takes nothing away from what the others have shown."""
     lab.ssh("systemd-run --unit=squatter python3 -m http.server --bind 127.0.0.1 30000")
     lab.until(LISTENING)
     shutil.rmtree(next(a for a in attempts(lab) if ".autoregressive." in a.parent.name))
     try:
-        lab.play("bench.yml", campaign="twice", method="autoregressive", concurrency="1").refused(
-            "port 30000.*squatter"
-        )
+        run = lab.play("bench.yml", campaign="twice", method="autoregressive", concurrency="1")
+        run.refused("port 30000.*squatter")
+        assert re.search(r"eagle3 +brief +1 .*Say what failed", run.output, re.DOTALL)
     finally:
         lab.ssh("systemctl stop squatter")
 
@@ -70,6 +72,7 @@ BAD = {
     "unknown method": ({"method": "ngarm"}, "unknown method 'ngarm'; did you mean 'ngram'"),
     "unknown campaign": ({"campaign": "labb"}, "unknown campaign 'labb'; did you mean 'lab'"),
     "unknown workload": ({"workload": "edti"}, "unknown workload 'edti'; did you mean 'edit'"),
+    "unknown selector": ({"metod": "ngram"}, "unknown selector 'metod'; did you mean 'method'"),
     "concurrency 0": ({"concurrency": "0"}, "concurrency.*0"),
     "tp in words": ({"tp": "three"}, "tp.*three"),
     "a method this model cannot have": ({"method": "dflash"}, "dflash.*(autoregressive|eagle3)"),

@@ -30,7 +30,8 @@ def test_restage_without_a_reboot_changes_nothing_and_says_so(host):
 
 
 HARMS = {  # each on top of the one before
-    "printf X | dd of=$f bs=1 seek=7000000 conv=notrunc status=none": "xxh3_128 is",
+    "mv $f /root/away": "missing",
+    "mv /root/away $f; printf X | dd of=$f bs=1 seek=7000000 conv=notrunc status=none": "xxh3_128 is",
     "n=$(stat -c %s $f); truncate -s 0 $f; truncate -s $n $f": "xxh3_128 is",  # sparse, of the right size
     "truncate -s -1 $f": r"\d+ bytes, should be \d+",
     "mv $f /root/precious; ln -s /root/precious $f": "a link that leads to /root/precious",
@@ -43,7 +44,7 @@ def test_a_damaged_store_is_refused_by_name_and_nothing_is_served_from_it(host):
     host.ssh(f"systemctl start llamacpp@{unit}")
     host.reboot()
     for harm, why in HARMS.items():
-        host.ssh(f"cd {STORE}; f=$(ls *.gguf); {harm}")
+        host.ssh(f"cd {STORE}; f=SmolLM2-135M-Instruct.Q4_1.gguf; {harm}")
         host.play("restage.yml", "--check").refused(rf"the store of {WEIGHTS} is damaged: .*\.gguf \({why}")
     host.play("restage.yml").refused(rf"the store of {WEIGHTS} is damaged: .*\.gguf \({why}")
     assert host.ssh(f"ls {STAGED} 2>/dev/null || echo nothing") == "nothing"

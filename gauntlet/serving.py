@@ -16,6 +16,12 @@ PAUSE_S = 0.5
 HANG_S = 300
 
 
+def require_free(port: int, manager) -> None:
+    """GauntletError with who holds the port."""
+    if held := look.port(port, manager):
+        raise GauntletError(f"{held}, so nothing is started; stop that first (a unit with: systemctl stop UNIT)")
+
+
 def begin(deployment: dict, port: int, manager, owner: str = "") -> bool:
     """Starts the unit unless it runs already; True when it was started here. A taken port is refused, by whom.
 

@@ -15,7 +15,7 @@ attributes:
     description: Says what would change.
 options:
   deployment:
-    description: A deployment of the plan. Needed, but for O(state=stopped) with an O(owner).
+    description: A deployment of the plan. Needed, but for O(state=free), and for O(state=stopped) with an O(owner).
     type: dict
   owner:
     description:
@@ -28,8 +28,10 @@ options:
     type: int
     required: true
   state:
-    description: V(started) does not wait for an answer.
-    choices: [started, ready, stopped]
+    description:
+      - V(started) does not wait for an answer.
+      - V(free) changes nothing and fails when somebody holds the port, before many starts are tried one by one.
+    choices: [started, ready, stopped, free]
     default: ready
     type: str
   timeout:
@@ -108,6 +110,9 @@ from gauntlet.errors import GauntletError
 def converge(options, check_mode):
     deployment, port, owner = options["deployment"], options["port"], options["owner"]
     manager = services.manager()
+    if options["state"] == "free":
+        serving.require_free(port, manager)
+        return {"changed": False, "unit": "", "ready": False, "phase": "stopped"}
     if deployment is None:
         if options["state"] != "stopped" or not owner:
             raise GauntletError("deployment is missing: name the one to serve")
@@ -134,7 +139,7 @@ def main():
             "deployment": {"type": "dict"},
             "owner": {"type": "str", "default": ""},
             "port": {"type": "int", "required": True},
-            "state": {"type": "str", "choices": ["started", "ready", "stopped"], "default": "ready"},
+            "state": {"type": "str", "choices": ["started", "ready", "stopped", "free"], "default": "ready"},
             "timeout": {"type": "int", "default": 1800},
             "diagnoses": {"type": "dict", "default": {}},
             "catalog": {"type": "list", "elements": "path", "default": []},

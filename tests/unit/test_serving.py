@@ -93,6 +93,12 @@ class TestBegin:
         monkeypatch.setattr(ports, "describe", lambda pid: f"python (pid {pid}, parent 1)")
         with pytest.raises(GauntletError, match=r"port 30000 is held by python \(pid 7, parent 1\) of other.service"):
             serving.begin(DEPLOYMENT, 30000, Manager(IDLE))
+        with pytest.raises(GauntletError, match=r"held by python .* of other.service, so nothing is started"):
+            serving.require_free(30000, Manager(IDLE))
+
+    def test_a_free_port_is_no_reason(self, monkeypatch):
+        monkeypatch.setattr(ports, "listeners", lambda port: None)
+        serving.require_free(30000, Manager(IDLE))
 
     def test_schedulers_of_an_earlier_run_are_named_before_a_second_start(self, monkeypatch):
         """Case 20: they hold the GPU, and /health of a server beside them has answered 200."""

@@ -16,10 +16,11 @@ PAUSE_S = 0.5
 HANG_S = 300
 
 
-def require_free(port: int, manager) -> None:
-    """GauntletError with who holds the port."""
+def require_free(port: int, manager, unit: str = "") -> None:
+    """GauntletError with who holds the port, and what is not started for it: this unit, or anything."""
     if held := look.port(port, manager):
-        raise GauntletError(f"{held}, so nothing is started; stop that first (a unit with: systemctl stop UNIT)")
+        so = f"{unit} is not started" if unit else "nothing is started"
+        raise GauntletError(f"{held}, so {so}; stop that first (a unit with: systemctl stop UNIT)")
 
 
 def begin(deployment: dict, port: int, manager, owner: str = "") -> bool:
@@ -34,8 +35,7 @@ def begin(deployment: dict, port: int, manager, owner: str = "") -> bool:
                 f"{unit} runs already and {owner} did not start it; stop it with: systemctl stop {unit}"
             )
         return False
-    if held := look.port(port, manager):
-        raise GauntletError(f"{held}, so {unit} is not started; stop that first (a unit with: systemctl stop UNIT)")
+    require_free(port, manager, unit)
     if "sglang" in (left := look.gpu(manager=manager)):  # other people's processes are theirs to judge
         raise GauntletError(
             f"{left}; {unit} is not started beside it: end it by its pid, or stop the unit it belongs to"

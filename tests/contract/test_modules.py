@@ -1,6 +1,5 @@
 """What `ansible-doc` shows of a module must be what the module takes: people read the one and type the other."""
 
-import importlib.util
 import re
 from pathlib import Path
 
@@ -8,6 +7,8 @@ import ansible.module_utils
 import ansible.module_utils.basic
 import pytest
 import yaml
+
+from tests.loading import loaded
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted(p for p in (ROOT / "library").glob("*.py") if not p.name.startswith("_"))
@@ -22,10 +23,7 @@ def load(monkeypatch):
     monkeypatch.setattr(ansible.module_utils, "__path__", [*ansible.module_utils.__path__, str(ROOT / "module_utils")])
 
     def load(path):
-        spec = importlib.util.spec_from_file_location(f"contract_{path.stem}", path)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
+        return loaded(path)
 
     return load
 

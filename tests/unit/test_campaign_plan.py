@@ -1,6 +1,5 @@
 """Ansible passes module results through JSON to every later task: the plan's cells must stay in its file."""
 
-import importlib.util
 import json
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import yaml
 
 from gauntlet import job, plan
 from gauntlet.errors import GauntletError
+from tests.loading import loaded
 
 ROOT = Path(__file__).parents[2]
 LAB = {"lab1": {"engine_builds": {"llamacpp": "xllamacpp-2026.10.11549"}, "conditions": {"kernel": "6.8"}}}
@@ -16,10 +16,7 @@ LAB = {"lab1": {"engine_builds": {"llamacpp": "xllamacpp-2026.10.11549"}, "condi
 
 @pytest.fixture(scope="module")
 def module():
-    spec = importlib.util.spec_from_file_location("campaign_plan", ROOT / "library/campaign_plan.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded(ROOT / "library/campaign_plan.py")
 
 
 def params(tmp_path, **selection):

@@ -1,6 +1,5 @@
 """What lies in place of an env file may be anything; what is written there is read by a user without rights."""
 
-import importlib.util
 import json
 import os
 import stat
@@ -9,11 +8,9 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-spec = importlib.util.spec_from_file_location(
-    "deployment_files", Path(__file__).parents[2] / "library/deployment_files.py"
-)
-module = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(module)
+from tests.loading import loaded
+
+module = loaded(Path(__file__).parents[2] / "library/deployment_files.py")
 
 TEXT = "GAUNTLET_PORT=30000\n"
 

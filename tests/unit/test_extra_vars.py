@@ -2,7 +2,6 @@
 form in which a selector can be typed is read here by Ansible itself and then by the plan."""
 
 import csv
-import importlib.util
 import re
 import shlex
 from pathlib import Path
@@ -18,6 +17,7 @@ from ansible.utils.vars import load_extra_vars
 from gauntlet import catalog, plan
 from gauntlet.errors import GauntletError
 from gauntlet.names import as_switch
+from tests.loading import loaded
 
 ROOT = Path(__file__).parents[2]
 CASE = ROOT / "tests/cases/48-extra-vars-string-bool"
@@ -97,10 +97,7 @@ def test_a_switch_that_is_neither_is_never_read_as_on(word):
 
 @pytest.fixture(scope="module")
 def action():
-    spec = importlib.util.spec_from_file_location("campaign_plan_action", ROOT / "action_plugins/campaign_plan.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded(ROOT / "action_plugins/campaign_plan.py")
 
 
 @pytest.mark.parametrize(

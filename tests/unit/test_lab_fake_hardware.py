@@ -1,22 +1,18 @@
 """The fake hardware must be what it claims, or tests of host tuning prove nothing."""
 
-import importlib.util
-import sys
 from pathlib import Path
 
 import pytest
 
 from module_utils.gauntlet_host import pci
+from tests.loading import loaded
 
 PROGRAM = Path(__file__).parents[2] / "roles/lab_host/files/fake_hardware/usr/local/libexec/lab-fake-hardware.py"
 
 
 @pytest.fixture(scope="module")
 def fake():
-    spec = importlib.util.spec_from_file_location("lab_fake_hardware", PROGRAM)
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded(PROGRAM)
 
 
 def test_it_decodes_as_declared(fake):

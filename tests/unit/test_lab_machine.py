@@ -1,7 +1,6 @@
 """What a run says that it changed must be what it did: a lab host that is only slow to greet is neither booted again
 nor called changed."""
 
-import importlib.util
 import json
 import os
 import shutil
@@ -11,16 +10,15 @@ import ansible.module_utils
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
+from tests.loading import loaded
+
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def module(monkeypatch):
     monkeypatch.setattr(ansible.module_utils, "__path__", [*ansible.module_utils.__path__, str(ROOT / "module_utils")])
-    spec = importlib.util.spec_from_file_location("lab_machine", ROOT / "library/lab_machine.py")
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
+    return loaded(ROOT / "library/lab_machine.py")
 
 
 @pytest.mark.parametrize("greets", [True, False])

@@ -1,21 +1,19 @@
 """The controller's part of model_snapshot: a progress line is shown once and whole, however the connection cuts it."""
 
-import importlib.util
 import json
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.loading import loaded
+
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def action():
-    spec = importlib.util.spec_from_file_location("model_snapshot_action", ROOT / "action_plugins/model_snapshot.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded(ROOT / "action_plugins/model_snapshot.py")
 
 
 def note(text):

@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import importlib.util
 import json
 import os
 import subprocess
@@ -12,11 +11,9 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-spec = importlib.util.spec_from_file_location(
-    "python_environment", Path(__file__).parents[2] / "library/python_environment.py"
-)
-environment = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(environment)
+from tests.loading import loaded
+
+environment = loaded(Path(__file__).parents[2] / "library/python_environment.py")
 
 TARGET = {"python": "3.11.2", "machine": "x86_64", "libc": "2.36"}
 SITE = "lib/python3.11/site-packages"

@@ -1,9 +1,10 @@
 """What the kernel says of a mount is compared with what the unit asks for: declared is not the same as mounted."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
+
+from tests.loading import loaded
 
 ROOT = Path(__file__).parents[2]
 OPTIONS = "rw,size=166396k,mode=755,huge=within_size,mpol=interleave:0-1,noswap"
@@ -16,10 +17,7 @@ MOUNTINFO = f"""\
 
 @pytest.fixture(scope="module")
 def module():
-    spec = importlib.util.spec_from_file_location("tmpfs_mount", ROOT / "library/tmpfs_mount.py")
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
+    return loaded(ROOT / "library/tmpfs_mount.py")
 
 
 def test_mounts_are_found_by_their_point(module):

@@ -55,19 +55,19 @@ class Run:
         failed = 0
         attempt.clean(self.results)
         try:
-            todo = [cell for cell in cells if not self._done(cell)]
-            if todo:
+            to_measure = [cell for cell in cells if not self._done(cell)]
+            if to_measure:
                 self._meet_server()
                 self._calibrate(max(cell["concurrency"] for cell in cells))
             for n, cell in enumerate(cells, 1):
-                if cell in todo:
+                if cell in to_measure:
                     failed += not self._cell(cell, n, len(cells))
                 else:
                     self.say("cell_skipped", cell=cell["id"], n=n, of=len(cells), reason="measured")
         except GauntletError as error:
             self.say("job_failed", reason=str(error))
             raise
-        self.say("job_finished", failed=failed, measured=len(todo) - failed)
+        self.say("job_finished", failed=failed, measured=len(to_measure) - failed)
         return failed
 
     def _done(self, cell: dict) -> bool:

@@ -29,7 +29,7 @@ def schedule(
     # what is not observed cannot differ: then, as with keep, attempts count under any conditions
     judged = conditions_id(today) if today and on_other_conditions != "keep" else None
     measured = Measured(attempts)
-    todo: dict[str, dict[Start, list[dict]]] = {}
+    to_measure: dict[str, dict[Start, list[dict]]] = {}
     conflicts: list[dict] = []
     served: dict[str, None] = {}  # deployments with a cell that can be measured here, today or ever
 
@@ -42,7 +42,7 @@ def schedule(
         starts = _starts(campaign, deployment)
         plan["deployments"][deployment["name"]] = deployment
         predicted = None if candidate.verdict else feasibility.prediction(deployment, candidate.model, host)
-        missing_starts = todo[deployment["name"]] = defaultdict(list)
+        missing_starts = to_measure[deployment["name"]] = defaultdict(list)
         for cell in cells.of(candidate):
             content = cells.content(cell["workload"])
             plan["cells"][cell["id"]] = {key: value for key, value in cell.items() if key != "id"} | {
@@ -70,7 +70,7 @@ def schedule(
 
     if conflicts:
         stop_on_other_conditions(name, today, conflicts)
-    activations = _ordered(own, todo, plan["cells"])
+    activations = _ordered(own, to_measure, plan["cells"])
     plan["hosts"][name] = {
         "deployments": list(served),
         "activations": activations,
@@ -91,12 +91,14 @@ def _bring(profile: str, observed: str | None, name: str) -> str:
     return f"tuning {profile}: {now}; bring it with: {command}"
 
 
-def _ordered(own: list[Candidate], todo: dict[str, dict[Start, list[dict]]], known: dict[str, dict]) -> list[dict]:
+def _ordered(
+    own: list[Candidate], to_measure: dict[str, dict[Start, list[dict]]], known: dict[str, dict]
+) -> list[dict]:
     """Rounds outermost, so that no method has a part of the day to itself; in a round group by group, its baseline
     first, cheap ones first; each deployment started once a round."""
 
     def cost(candidate: Candidate) -> float:
-        cells = {cell["id"] for start in todo[candidate.deployment["name"]].values() for cell in start}
+        cells = {cell["id"] for start in to_measure[candidate.deployment["name"]].values() for cell in start}
         return candidate.model["estimate"]["start_s"] + sum(known[cell]["estimate_s"] for cell in sorted(cells))
 
     costs = {candidate.deployment["name"]: cost(candidate) for candidate in own}
@@ -107,10 +109,10 @@ def _ordered(own: list[Candidate], todo: dict[str, dict[Start, list[dict]]], kno
         groups[c.group], c.group, not c.deployment["baseline"], costs[c.deployment["name"]], c.deployment["name"],
     ))  # fmt: skip
     activations = []
-    rounds = {start for starts in todo.values() for start in starts}
+    rounds = {start for starts in to_measure.values() for start in starts}
     for repeat, closing in sorted(rounds, key=lambda start: start[::-1]):
         for candidate in order:
-            cells = todo[candidate.deployment["name"]].get((repeat, closing))
+            cells = to_measure[candidate.deployment["name"]].get((repeat, closing))
             if cells:
                 ids = sorted((cell["id"] for cell in cells), key=lambda cell: (known[cell]["estimate_s"], cell))
                 seconds = candidate.model["estimate"]["start_s"] + sum(known[cell]["estimate_s"] for cell in ids)
